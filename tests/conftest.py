@@ -11,6 +11,7 @@ other most of the time.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import tempfile
@@ -91,5 +92,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def default_logging() -> Iterator[None]:
     """Undo what the test, or a program that it runs in its own process, has set up."""
     yield
+    logging.disable(logging.NOTSET)
     if structlog.is_configured():
         structlog.reset_defaults()

@@ -62,11 +62,14 @@ def events_file(path: Path) -> JsonLines:
 class EventLog:
     """The newest events. Invariant: adding never waits for a listener; one that falls a thousand events behind loses the oldest."""
 
-    def __init__(self, clock: Clock, file: JsonLines | None = None) -> None:
-        """Read the newest events of `file`, and write later ones into it; None: they are lost when the program ends."""
+    def __init__(self, clock: Clock, file: JsonLines | None = None, *, kept: int = KEPT) -> None:
+        """Read the newest events of `file`, and write later ones into it; None: they are lost when the program ends.
+
+        `kept`: number of events in memory.
+        """
         self._clock = clock
         self._file = file
-        self._recent: deque[LoggedEvent] = deque(maxlen=KEPT)
+        self._recent: deque[LoggedEvent] = deque(maxlen=kept)
         self._listeners: set[asyncio.Queue[LoggedEvent]] = set()
         """Queues of the calls that watch events. Bound: these calls, which the Admin service limits."""
         self._read_users: Callable[[], Mapping[str, str]] = dict

@@ -20,12 +20,14 @@ MARKER = ".headway-minicluster"
 def take_down(record: Record, store: RecordStore) -> None:
     """Remove processes, cgroups, network and files. The caller holds the lock of the name. A second call does no harm."""
     names = NetworkNames(record.name)
+    folders = cgroups.cluster_cgroups(record.cgroup, record.name)
     if record.boot_id == boot_id():
+        cgroups.thaw(folders)
         for holder in record.holders.values():
             namespaces.end_holder(holder)
         for netns in names.all_netns(record.nodes):
             namespaces.end_processes_in(netns)
-    cgroups.remove(cgroups.cluster_cgroups(record.cgroup, record.name))
+    cgroups.remove(folders)
     network.demolish(names, record.nodes)
     remove_files(Path(record.directory), whole=record.made_directory)
     store.remove(record.name)

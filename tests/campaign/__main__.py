@@ -7,10 +7,11 @@ import json
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from tests.campaign.many import Tally, be_quiet, run
-from tests.campaign.play import play
+from tests.campaign.many import Tally, run, silenced
+from tests.campaign.play import Played, play
 from tests.campaign.plot.generate import make_story
 from tests.campaign.plot.story import Story, read_story
 from tests.campaign.verdict.defects.catalogue import DEFECTS
@@ -29,13 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
         return _real(options)
     if options.story is not None:
         return _one(read_story(options.story), options.defect)
-    tally = run(range(options.seed, options.seed + options.runs), options.processes, options.defect, quiet=options.json)
+    seeds = range(options.seed, options.seed + options.runs)
+    broken = partial(_keep_whole, options.keep)
+    tally = run(seeds, options.processes, options.defect, quiet=options.json, broken=broken)
     if options.json:
         print(json.dumps(_record(tally)))
     else:
         _print(tally)
     if tally.violations and options.keep is not None:
-        _keep(tally, options.keep)
+        _keep_short(tally, options.keep, options.defect)
     return 1 if tally.violations else 0
 
 
@@ -62,8 +65,7 @@ def _real(options: argparse.Namespace) -> int:
 
 
 def _one(story: Story, defect: str) -> int:
-    be_quiet()
-    with DEFECTS[defect]() if defect else nullcontext():
+    with silenced(), DEFECTS[defect]() if defect else nullcontext():
         played = play(story)
     for violation in played.violations:
         print(violation)
@@ -93,9 +95,15 @@ def _print(tally: Tally) -> None:
         print(f"  seed {seed}: {text[:600]}")
 
 
-def _keep(tally: Tally, folder: Path) -> None:
+def _keep_whole(folder: Path | None, seed: int, played: Played) -> None:
+    """Write down a story that broke promises as soon as it has ended: a long run may be interrupted."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        make_story(seed).write(folder / f"story-{seed}.json", list(map(str, played.violations)))
+
+
+def _keep_short(tally: Tally, folder: Path, defect: str) -> None:
     """Shorten the first story of each promise that was broken, and write it down."""
-    folder.mkdir(parents=True, exist_ok=True)
     done: set[str] = set()
     for seed, text in tally.violations:
         name = text[1 : text.index("]")]
@@ -103,9 +111,12 @@ def _keep(tally: Tally, folder: Path) -> None:
             continue
         done.add(name)
         path = folder / f"{name.lower()}-{seed}.json"
-        short = shrink(make_story(seed), Promise[name])
+        with silenced(), DEFECTS[defect]() if defect else nullcontext():
+            short = shrink(make_story(seed), Promise[name])
         short.write(path)
-        print(f"{path}: {len(short.steps)} steps; play it by `python -m tests.campaign --story {path}`")
+        print(
+            f"{path}: {len(short.steps)} steps; play it by `python -m tests.campaign --story {path}`", file=sys.stderr
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,7 +129,10 @@ def _parser() -> argparse.ArgumentParser:
         "--processes", type=int, metavar="N", help="stories at a time (default: the cores; with --real one)"
     )
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="write the shortened story of each broken promise there"
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="write there each story that breaks a promise, and shorten one for each promise",
     )
     parser.add_argument("--story", type=Path, metavar="FILE", help="play this story instead")
     parser.add_argument("--defect", choices=sorted(DEFECTS), default="", help="put a known defect back first")

@@ -22,11 +22,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.sqlite_file import asides
 from controller.slurm.client import Phase
 from tests.campaign.growth import Day, levels_off, process_sizes
-from tests.campaign.play import captured_errors, clear, quiet
+from tests.campaign.play import captured_errors, clear, own_garbage, quiet
 from tests.campaign.plot import operations
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Promise, Violation
@@ -44,7 +45,17 @@ _SETTINGS = {
     "stale_after_s": 180.0,
     "keep_days": 7.0,
     "preemption_budget_per_hour": 4,
+    **{
+        name: ControllerSettings.model_fields[name].default
+        for name in ("preemption_min_run_s", "preemption_cooldown_s")
+    },
 }
+"""The pace of a cluster, not that of a story, in which a policy may stop a job every ten seconds."""
+EVENTS_KEPT = 2000
+"""Events in the controller's memory: that list is full after some days, and what grows beside it shows. By default it is full
+after a month."""
+BOUNDS = {"EventLog._recent": EVENTS_KEPT}
+"""Tables that fill up in the course of days, with their size."""
 _LAST_S = 4 * 3600.0
 """Nothing is submitted in the last hours of a day, so that its jobs have ended by midnight."""
 
@@ -63,8 +74,8 @@ def live(
         loop = VirtualLoop()
         loop.set_task_factory(Process.factory)
         gc.collect()
-        gc.freeze()  # the controllers collect after each cycle, and what is there before them is not theirs
-        with captured_errors() as errors, quiet():
+        # The controllers collect after each cycle, and what is there before them is not theirs.
+        with captured_errors() as errors, quiet(), own_garbage():
             try:
                 asyncio.set_event_loop(loop)
                 return loop.run_until_complete(
@@ -74,8 +85,6 @@ def live(
                 clear(loop)
                 asyncio.set_event_loop(None)
                 loop.close()
-                gc.unfreeze()
-                gc.collect()
 
 
 class _Months:
@@ -88,6 +97,7 @@ class _Months:
         self._cluster = Cluster(story, folder, loop, limits={"bob": 2}, **_SETTINGS)
         self._cluster.fleet.report_every_s = 60.0
         self._cluster.watchdog_every_s = 60.0
+        self._cluster.events_kept = EVENTS_KEPT
         self._cluster.services = self._services = Services(self._cluster.clock)
         self._blocks_before = sys.getallocatedblocks()
         self._labels = 0
@@ -269,7 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     days, violations = live(options.days, options.seed, options.jobs_a_day, lambda day: print(day, file=sys.stderr))
-    grown = levels_off(days)
+    grown = levels_off(days, BOUNDS)
     if options.json:
         print(
             json.dumps(

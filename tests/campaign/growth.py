@@ -8,7 +8,7 @@ import resource
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,11 +111,35 @@ _TOLERANCES = {
 _TABLES, _ENTRIES = 1.5, 10
 
 
-def levels_off(days: Sequence[Day]) -> list[str]:
+_LEAST_DAYS = 4
+"""Days that can be compared: one in each quarter."""
+
+
+def levels_off(days: Sequence[Day], bounds: Mapping[str, int] | None = None) -> list[str]:
     """Return a sentence for each quantity that still grows in the second half of the days; empty: none grows.
 
+    `bounds`: size of each table that fills up in the course of days. Only the days since all of them have been full are compared:
+    until then everything grows with them, and hides what has no bound. Too few such days are a finding too.
     A table grows if it has half as many entries again, and ten more.
     """
+    found = []
+    if days[-1].moved_aside > KEPT_ASIDE:
+        found.append(f"{days[-1].moved_aside} journals were moved aside, and at most {KEPT_ASIDE} are to be kept")
+    settled = _settled(days, bounds or {})
+    if len(settled) < _LEAST_DAYS:
+        return [*found, f"{len(settled)} days since {', '.join(bounds or {})} is full: too few to see what grows"]
+    return found + _grown(settled)
+
+
+def _settled(days: Sequence[Day], bounds: Mapping[str, int]) -> Sequence[Day]:
+    """Return the days since all these tables have been full. A restart of the controller may have emptied them."""
+    filling = (day.number for day in days if any(day.tables.get(name, 0) < most for name, most in bounds.items()))
+    last = max(filling, default=0)
+    return [day for day in days if day.number > last]
+
+
+def _grown(days: Sequence[Day]) -> list[str]:
+    """Compare the second quarter of the days with the last one."""
     half = len(days) // 2
     earlier, later = days[half // 2 : half], days[-len(days[half // 2 : half]) :]
     between = f"between days {earlier[0].number} and {later[-1].number}"
@@ -128,6 +152,4 @@ def levels_off(days: Sequence[Day]) -> list[str]:
         before, after = (max(day.tables.get(name, 0) for day in part) for part in (earlier, later))
         if after > before * _TABLES + _ENTRIES:
             found.append(f"{name} grew from {before} to {after} entries {between}")
-    if days[-1].moved_aside > KEPT_ASIDE:
-        found.append(f"{days[-1].moved_aside} journals were moved aside, and at most {KEPT_ASIDE} are to be kept")
     return found

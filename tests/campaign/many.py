@@ -7,8 +7,9 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -42,8 +43,15 @@ class Tally:
         self.violations += [(seed, str(violation)) for violation in played.violations]
 
 
-def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -> Tally:
-    """Play the stories of these seeds, several at a time, and return the totals."""
+def run(
+    seeds: range,
+    processes: int,
+    defect: str = "",
+    *,
+    quiet: bool = True,
+    broken: Callable[[int, Played], None] = lambda _seed, _played: None,
+) -> Tally:
+    """Play the stories of these seeds, several at a time, and return the totals. `broken` gets each story that breaks a promise."""
     tally, begun_s = Tally(), time.monotonic()
     at_once = processes * _STORIES_PER_PROCESS
     for first in range(0, len(seeds), at_once):
@@ -53,6 +61,8 @@ def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -
             for future in as_completed(waiting):
                 seed, played = waiting[future], future.result()
                 tally.add(seed, played)
+                if played.violations:
+                    broken(seed, played)
                 if not quiet:
                     for violation in played.violations:
                         print(f"seed {seed}: {str(violation)[:600]}", file=sys.stderr, flush=True)
@@ -71,11 +81,18 @@ def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -
 
 
 def _play_seed(seed: int, defect: str) -> Played:
-    be_quiet()
-    with DEFECTS[defect]() if defect else nullcontext():
+    with silenced(), DEFECTS[defect]() if defect else nullcontext():
         return play(make_story(seed))
 
 
-def be_quiet() -> None:
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Suppress messages of `logging` and warnings, and leave both as they were: a test may play stories in its own process."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -152,14 +152,18 @@ def _check_tasks(cluster: Cluster) -> None:
 
 def _mend(cluster: Cluster) -> None:
     cluster.process.cont()
+    cluster.watchdog.cont()
+    cluster.start_watchdog()
     cluster.limit_journal(full=False)
     cluster.slow_journal(0.0)
     cluster.restart_in(0.0)
     for server in cluster.servers.values():
         server.mood = "well"
+        server.cont()
     cluster.slurm.set_partition("dl", up=True)
     for node in cluster.fleet.nodes:
         cluster.slurm.node_resume(node)
+        cluster.fleet.cont(node)
     for job in cluster.model.jobs.values():
         with suppress(SlurmError):
             cluster.slurm.resume(job.job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -14,11 +15,17 @@ from typing import Any
 import pytest
 
 from controller.agents.node_table import NodeTable
+from controller.base.clock import VirtualClock
+from controller.base.config import ControllerSettings
+from controller.base.events import KEPT, EventLog
 from controller.profiles.store import ProfileStore
+from controller.slurm.embedded.ctld.job import Job
 from protos.headway.v1 import agent_pb2
-from tests.campaign.ageing import DAY_S, live
+from tests.campaign.ageing import _SETTINGS, BOUNDS, DAY_S, EVENTS_KEPT, live
 from tests.campaign.growth import Day, levels_off, process_sizes
-from tests.campaign.play import captured_errors, clear, quiet
+from tests.campaign.play import captured_errors, clear, play, quiet
+from tests.campaign.plot.story import Step, Story
+from tests.campaign.verdict.model import Model
 from tests.campaign.world.services import Agents, AgentsService
 from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 
@@ -37,7 +44,7 @@ def test_some_days_of_a_cluster() -> None:
 def test_sixty_days_of_a_cluster() -> None:
     days, violations = live(days=60, seed=1)
     assert list(map(str, violations)) == []
-    assert levels_off(days) == []
+    assert levels_off(days, BOUNDS) == []
 
 
 A_DAY = Day(0, 0, 0, 0, 1000, 1000, 10.0, 1, 0, 100, 0, 5, 0)
@@ -52,6 +59,74 @@ def test_what_grows_is_named(name: str) -> None:
     (found,) = levels_off(days)
     assert found.startswith(f"{name} grew from")
     assert levels_off([replace(A_DAY, number=number) for number in range(1, 21)]) == []
+
+
+def days_of_events(days: int, kept: int, *, leaks: bool) -> list[Day]:
+    """Return the records of days with 300 jobs and three events each, in a process with thirty thousand objects.
+
+    `kept`: events that the log keeps. `leaks`: of each job an object is left for ever.
+    """
+    log, left, found = EventLog(VirtualClock(), kept=kept), [], []
+    others = len(gc.get_objects()) - 30_000
+    for number in range(1, days + 1):
+        for job in range(300 * number, 300 * (number + 1)):
+            for kind in ("placed", "started", "ended"):
+                log.add(kind, str(job), f"job {job} {kind}")
+            if leaks:
+                left.append([job])
+        tables = {"EventLog._recent": len(log.recent())}
+        found.append(replace(A_DAY, number=number, objects=len(gc.get_objects()) - others, tables=tables))
+    return found
+
+
+def test_a_leak_of_an_object_for_each_job_is_found_beside_a_log_that_fills() -> None:
+    sound, leaking = (days_of_events(40, EVENTS_KEPT, leaks=leaks) for leaks in (False, True))
+    assert levels_off(sound, BOUNDS) == []
+    (found,) = levels_off(leaking, BOUNDS)
+    assert found.startswith("objects grew from")
+
+
+def test_days_on_which_a_log_still_fills_are_not_compared() -> None:
+    days = days_of_events(40, KEPT, leaks=False)
+    assert any(found.startswith("objects grew from") for found in levels_off(days[:30])), "the log alone"
+    assert levels_off(days, {"EventLog._recent": KEPT}) == []
+    (found,) = levels_off(days[:25], {"EventLog._recent": KEPT})
+    assert found == "3 days since EventLog._recent is full: too few to see what grows"
+
+
+def test_days_before_the_last_restart_are_not_compared() -> None:
+    sizes = {number: 100 if number != 6 else 3 for number in range(1, 13)}
+    days = [
+        replace(A_DAY, number=number, objects=5000 if number < 7 else 1000, tables={"log": size})
+        for number, size in sizes.items()
+    ]
+    assert levels_off(days, {"log": 100}) == []
+    assert levels_off(days[:9], {"log": 100}) == ["3 days since log is full: too few to see what grows"]
+
+
+def test_the_policy_of_the_months_may_stop_a_job_as_often_as_on_a_cluster() -> None:
+    """With a story's settings it stops long jobs every ten seconds."""
+    usual = ControllerSettings(partitions=("dl",))
+    for name in ("preemption_min_run_s", "preemption_cooldown_s"):
+        assert _SETTINGS[name] == getattr(usual, name)
+
+
+def test_resumed_runs_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of 300 s that saves after 100 s runs 200 s more."""
+    account, seen = Model.account, []
+
+    def note(model: Model, what: str, job: Job) -> None:
+        seen.append((what, model.time_s))
+        account(model, what, job)
+
+    monkeypatch.setattr(Model, "account", note)
+    job = {"label": 0, "duration_s": 300.0, "trains": True}
+    story = Story(1, 2, 2, "fifo-skip", True, (Step(0.0, "submit", job), Step(100.0, "preempt", {"pick": 0})))
+    assert list(map(str, play(story).violations)) == []
+    assert [what for what, _ in seen] == ["START", "REQUEUED", "START", "COMPLETED"]
+    first, second = (after - before for (_, before), (_, after) in (seen[:2], seen[2:]))
+    assert 90 < first < 130
+    assert 300 <= first + second < 330
 
 
 @pytest.mark.parametrize("grow", ["ids", pytest.param("numbers", marks=pytest.mark.slow)])

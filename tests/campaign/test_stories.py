@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,30 @@ def test_a_violation_is_shortened_and_kept(tmp_path: Path) -> None:
         assert len(short.steps) < len(story.steps) / 2
         assert promise in {violation.promise for violation in play(short).violations}
     assert play(short).violations == []
+
+
+def test_each_story_that_breaks_a_promise_is_kept_and_can_be_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.campaign.__main__.shrink", lambda story, _promise: story)  # it takes minutes
+    defect = ["--defect", "hold-only-wakes", "--processes", "1"]
+    assert main(["--runs", "2", "--seed", "2000", "--json", "--keep", str(tmp_path), *defect]) == 1
+    kept = [tmp_path / f"story-{seed}.json" for seed in (2000, 2001)]
+    texts = json.loads(kept[0].read_text())["violations"]
+    assert any(text.startswith("[NOT_WHILE_HELD] at ") for text in texts)
+    again = read_story(kept[0])
+    assert [step.verb for step in again.steps] == [step.verb for step in make_story(2000).steps]
+    assert [path for path in kept if path.exists()] == kept
+
+    logging.disable(logging.INFO)
+    filters = list(warnings.filters)
+    assert main(["--story", str(kept[0])]) == 0, "without the defect it breaks no promise"
+    assert (logging.root.manager.disable, warnings.filters) == (logging.INFO, filters)
+
+
+def test_logging_is_on_after_a_test_that_has_disabled_it() -> None:
+    """The test before leaves messages below WARNING off, and `conftest` switches them on again."""
+    assert logging.root.manager.disable == logging.NOTSET
 
 
 def test_the_command_says_what_it_played(capsys: pytest.CaptureFixture[str]) -> None:

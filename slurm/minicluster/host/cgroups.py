@@ -71,6 +71,28 @@ def enclose(pid: int, folders: Iterable[Path]) -> None:
         (folder / "cgroup.procs").write_text(str(pid))
 
 
+def thaw(folders: Iterable[Path]) -> None:
+    """Let frozen processes in these cgroups and below go on; missing ones are left out.
+
+    Slurm freezes the steps of a job that is suspended. A frozen process takes no SIGKILL in v1, so one that slurmstepd does not
+    thaw any more would stay for ever.
+    """
+    for folder in folders:
+        for state in [*folder.rglob("freezer.state")]:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # its last process has just ended
+                state.write_text("THAWED")
+
+
+def freezer_of(pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Path | None:
+    """Return the v1 cgroup in which the process can be frozen; None: there is none, or the process has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for line in (proc / str(pid) / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "freezer":
+                return root / "freezer" / path.lstrip("/")
+    return None
+
+
 def remove(folders: Sequence[Path]) -> None:
     """Remove cgroups and everything below them, after the end of their processes. Raises MiniClusterError when one stays."""
     for folder in folders:

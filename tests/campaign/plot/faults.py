@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from tests.campaign.plot.other_processes import end_policy, end_watchdog, stop_agent, stop_policy, stop_watchdog
 from tests.campaign.world.cluster import Cluster
 from tests.campaign.world.journal_disk import damage_rows, set_version
 from tests.campaign.world.lies import lie
@@ -39,7 +40,7 @@ def stop_controller(cluster: Cluster, seconds: float, awaits: int = 0) -> None:
 def kill_watchdog(cluster: Cluster, awaits: int) -> None:
     """Kill the watchdog (SIGKILL); its timer starts another one."""
     dying = cluster.watchdog
-    dying.on_death(cluster.start_watchdog)
+    dying.on_death(cluster.watchdog_died)
     dying.kill_after(awaits)
 
 
@@ -193,6 +194,6 @@ FAULTS: dict[str, Fault] = {
         kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes,
         request_lost, reply_lost, cut_short, refused, slow, task_fails, policy_fails, agent_killed, node_crashes,
         clock_jumps, disk_full, journal_damaged, journal_of_another_version,
-        journal_rows_damaged, disk_slow, agent_lies,
+        journal_rows_damaged, disk_slow, agent_lies, stop_watchdog, end_watchdog, stop_policy, end_policy, stop_agent,
     )
 }  # fmt: skip

@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tests.campaign.plot.faults import FAULTS
+from tests.campaign.plot.other_processes import ARGUMENTS as OTHER_PROCESSES
+from tests.campaign.plot.other_processes import with_other_processes
 from tests.campaign.plot.story import JobSpec, Step, Story
 
 OPERATIONS_AT_LEAST = 50
@@ -50,6 +52,7 @@ def make_story(seed: int) -> Story:
     steps = _with_later_faults(random.Random(f"headway later faults {seed}"), nodes, steps)
     steps = _with_a_controller_that_waits(random.Random(f"headway waits for a disk {seed}"), nodes, steps)
     steps = _with_other_sizes(random.Random(f"headway sizes {seed}"), steps)
+    steps = with_other_processes(random.Random(f"headway other processes {seed}"), nodes, steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
     return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
 
@@ -158,7 +161,7 @@ class _Maker:
             spec["feature"] = "fast"
         elif (unfit or chance.random() < 0.05) and spec.get("nodes", 1) < self._nodes and "gpus_in_all" not in spec:
             most = self._nodes - spec["nodes"] if unfit else 1
-            spec["unfit"] = tuple({self._node() for _ in range(most)})
+            spec["unfit"] = tuple(sorted({self._node() for _ in range(most)}))
         spec["user"] = chance.choice(_USERS)
         spec |= fixed
         if spec["user"] == _LIMITED and (spec.get("gpus_in_all") or spec["gpus_per_node"] * spec["nodes"]) > self._gpus:
@@ -402,4 +405,4 @@ _LATER_ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] =
 }
 _JOURNAL_FAULTS = ("journal_damaged", "journal_rows_damaged", "journal_of_another_version")
 _WEIGHTS = {"kill_controller": 5.0, "stop_controller": 2.0, "reply_lost": 2.0, "cut_short": 2.0}
-assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() == FAULTS.keys()
+assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() | OTHER_PROCESSES.keys() == FAULTS.keys()

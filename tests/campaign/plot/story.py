@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,16 @@ class Story:
         """Return the same story with other steps."""
         return replace(self, steps=steps)
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+    def write(self, path: Path, violations: Sequence[str] = ()) -> None:
+        """Write it as JSON, with the promises that it broke."""
+        also = {"violations": list(violations)} if violations else {}
+        path.write_text(json.dumps(asdict(self) | also, indent=1) + "\n")
 
 
 def read_story(path: Path) -> Story:
-    """Read a story that `write` has written."""
+    """Read a story that `write` has written, without the promises that it broke then."""
     data = json.loads(path.read_text())
+    data.pop("violations", None)
     steps = tuple(Step(**step) for step in data.pop("steps"))
     return Story(**data, steps=steps)
 

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from tests.campaign.many import be_quiet
+from tests.campaign.many import silenced
 from tests.campaign.play import play
 from tests.campaign.plot.generate import make_story
 from tests.campaign.verdict.defects.catalogue import DEFECTS, REVIEWS
@@ -42,13 +42,14 @@ def power(seeds: range, processes: int, names: Sequence[str] = tuple(DEFECTS)) -
 
 def look_for(name: str, seeds: range) -> Found:
     """Play stories with the defect until one breaks a promise that it keeps without it."""
-    be_quiet()
     what = (DEFECTS[name].__doc__ or "").strip().splitlines()[0]
     for count, seed in enumerate(seeds, 1):
         story = make_story(seed)
-        with DEFECTS[name]():
+        with silenced(), DEFECTS[name]():
             violations = play(story).violations
-        if violations and not play(story).violations:
+        with silenced():
+            found = violations and not play(story).violations
+        if found:
             return Found(name, what, count, violations[0].promise.name, seed)
     return Found(name, what, len(seeds))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.base.turn import Turn
 from tests.campaign.world.orders import Orders
+from tests.campaign.world.processes import in_flight
 
 if TYPE_CHECKING:
     from tests.campaign.world.cluster import Cluster
@@ -21,7 +22,8 @@ _READING = frozenset({"close", "facts", "topology", "shares", "snapshot", "unreg
 class StoryClient:
     """The Slurm client of one process: every answer takes a moment, and the model is informed before each change.
 
-    It checks the process's turn before each change, as the clients of a real Slurm do before each command.
+    It checks the process's turn before each change, as the clients of a real Slurm do before each command. A request
+    that has been sent goes on while the process stands still.
     """
 
     def __init__(self, cluster: Cluster, turn: Turn) -> None:
@@ -40,7 +42,7 @@ class StoryClient:
             before = getattr(self._orders, f"before_{name}", None)
             if before is not None:
                 before(*arguments)
-            answer = await verb(*arguments, **options)
+            answer = await in_flight(verb(*arguments, **options))
             await asyncio.sleep(_RETURN_S)
             return answer
 

@@ -14,6 +14,7 @@ from controller.agents.reports.allocations import Allocations
 from controller.agents.reports.report_screen import ReportScreen
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
+from controller.base.events import KEPT, EventLog
 from controller.base.lease import Lease, is_stale, read_lease
 from controller.base.turn import controller_turn, watchdog_turn
 from controller.cycle.decision.decider import Decider
@@ -77,6 +78,7 @@ class Cluster:
         self.holds.make()
         self._wake_fd: int | None = None
         self.watchdog_every_s = 10.0
+        self.events_kept = KEPT
         self.limits = limits or story.limits
         self.slurm = EmbeddedSlurm(
             description_of(story, names, self.limits),
@@ -176,11 +178,18 @@ class Cluster:
         return next(iter(self.process.resources), None) if there else None
 
     def start_watchdog(self) -> None:
-        """Start it as its timer would."""
+        """Start it as its timer would, unless it runs."""
+        if self.watchdog.main is not None and self.watchdog.alive and not self.watchdog.ended:
+            return
         self._dead.append(self.watchdog)
         self.watchdog = Process("watchdog")
         self.watchdog.on_death(lambda: self._end_turn("watchdog"))
         self.watchdog.start(self._run_watchdog())
+
+    def watchdog_died(self) -> None:
+        """End the turn of the watchdog that was killed, and start another one."""
+        self._end_turn("watchdog")
+        self.start_watchdog()
 
     async def _run_controller(self, process: Process) -> None:
         async with AsyncExitStack() as stack:
@@ -198,8 +207,9 @@ class Cluster:
             )
             turn = controller_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
             client: Any = StoryClient(self, turn)
+            events = EventLog(self.clock, kept=self.events_kept)
             controller = Controller(
-                self.settings, client, decider, journal, self.clock, connect=self._connect, turn=turn
+                self.settings, client, decider, journal, self.clock, connect=self._connect, turn=turn, events=events
             )
             reports: asyncio.Queue[Callable[[], Awaitable[None] | None]] = asyncio.Queue()
             await stack.enter_async_context(run_preemptions(controller.preemptions, None, controller.tasks))
@@ -300,6 +310,7 @@ class Cluster:
             expected = self.model.jobs.get(job.job_id)
             if expected is not None and expected.spec.trains:
                 self.fleet.started(job)
+                job.saved_work_s = self.fleet.saved_work_s(job.job_id)
 
     # --- what users and operators see
 

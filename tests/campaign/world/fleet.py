@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from controller.agents.node_table import NodeStatus
 from controller.slurm.client import Phase
@@ -15,6 +16,13 @@ from tests.campaign.world.lies import SeenRun
 NS = 1_000_000_000
 _ANSWER_AFTER_S = 0.2
 _STEPS_PER_S = 1.0
+_KEPT_ALIVE_S = 80.0
+"""Time after which the controller's server closes the connection of an agent that does not answer (`agents.entry.gate`)."""
+_PROBLEMS = {
+    agent_pb2.ANSWER_REASON_NO_TRAINERS: "no process trains here",
+    agent_pb2.ANSWER_REASON_CALLED_OFF: "it was called off",
+    agent_pb2.ANSWER_REASON_TRAINED_ON: "ranks have trained on since",
+}
 
 Deliver = Callable[[str, agent_pb2.AgentReport], None]
 
@@ -32,6 +40,10 @@ class Training:
     saved: int | None = None
     asked: dict[str, set[str]] = field(default_factory=dict)
     """Save id → nodes that have received the request."""
+    stands_for: str = ""
+    """Id of the newest save for which it has paused."""
+    called_off: set[str] = field(default_factory=set)
+    """Ids of saves after which it was to train on."""
 
     def steps(self, now_s: float) -> int:
         """Steps done."""
@@ -41,16 +53,34 @@ class Training:
             self.train_on(self.stands_until_s)
         return self.began_step + int((now_s - self.began_s) * _STEPS_PER_S)
 
-    def stand(self, now_s: float, still_s: float) -> int:
-        """Save, and pause for at most so long. Return the step."""
+    def stand(self, save_id: str, now_s: float, still_s: float) -> None:
+        """Save, and pause for at most so long."""
+        self.stands_for = save_id
         self.stands_at = self.saved = self.steps(now_s)
         self.stands_until_s = now_s + still_s
-        return self.stands_at
 
     def seen(self) -> SeenRun:
         """Return what an agent that lies about the run knows of it."""
         nodes = frozenset(share.node for share in self.job.allocated)
         return SeenRun(self.job.raw_id or 0, nodes, tuple(self.asked))
+
+    def go_on(self, save_id: str, now_s: float) -> None:
+        """Call a save off. A pause for another save goes on: the message was late."""
+        self.called_off.add(save_id)
+        if self.stands_for == save_id:
+            self.train_on(now_s)
+
+    def is_saved(self, save_id: str, now_s: float) -> bool:
+        """Return whether it stands still for that save."""
+        return self.stands_for == save_id and self.steps(now_s) == self.stands_at
+
+    def why_not(self, save_id: str, now_s: float) -> agent_pb2.AnswerReason.ValueType | None:
+        """Return why it will not pause for that save (any more); None: it will, or it does."""
+        here = {share.node for share in self.job.allocated}
+        if save_id in self.called_off:
+            return agent_pb2.ANSWER_REASON_CALLED_OFF
+        trained_on = self.asked.get(save_id) == here and not self.is_saved(save_id, now_s)
+        return agent_pb2.ANSWER_REASON_TRAINED_ON if trained_on else None
 
     def train_on(self, now_s: float) -> None:
         """Continue training after a stop at a saved step; no effect on a run that is not stopped."""
@@ -65,6 +95,8 @@ class Fleet:
         self.monotonic, self._now = monotonic, now
         self._connected = dict.fromkeys(nodes, True)
         self._left_s: dict[str, float] = {}
+        self._stopped: dict[str, list[Callable[[], None]]] = {}
+        """Node whose agent stands still → commands and answers that wait for it, in their order."""
         self.runs: dict[str, Training] = {}
         self.report_every_s = 5.0
         self._deliver: Deliver | None = None
@@ -103,6 +135,11 @@ class Fleet:
 
     def leave(self, node: str) -> None:
         """Kill the agent of the node."""
+        self._stopped.pop(node, None)
+        self._part_with(node)
+
+    def _part_with(self, node: str) -> None:
+        """End the connection of the node's agent."""
         if self._connected[node]:
             self._left_s[node] = self.monotonic()
             if self._part is not None:
@@ -114,6 +151,28 @@ class Fleet:
         self._connected[node] = True
         if self._greet is not None:
             self._greet(node)
+
+    def stop(self, node: str) -> None:
+        """Stop the agent of the node (SIGSTOP). If it does not continue in time, the controller closes its connection."""
+        if self._connected[node] and node not in self._stopped:
+            waiting = self._stopped[node] = []
+            asyncio.get_running_loop().call_later(_KEPT_ALIVE_S, self._close_dead, node, waiting)
+
+    def cont(self, node: str) -> None:
+        """Continue the agent of the node (SIGCONT): what has waited for it happens now."""
+        waiting = self._stopped.pop(node, None)
+        if waiting is None:
+            return
+        if not self._connected[node]:
+            self.come(node)
+        for happen in waiting:
+            happen()
+
+    def _close_dead(self, node: str, waiting: list[Callable[[], None]]) -> None:
+        """Close the connection of an agent that still stands still since then; what was sent on it is lost."""
+        if self._stopped.get(node) is waiting:
+            waiting.clear()
+            self._part_with(node)
 
     def lies(self, node: str, tell: Callable[[list[SeenRun], float], agent_pb2.AgentReport]) -> None:
         """Let the agent of the node send a report that `tell` makes of all runs and the time."""
@@ -135,6 +194,10 @@ class Fleet:
         step = 0 if before is None or before.saved is None else before.saved
         saved = None if before is None else before.saved
         self.runs[job.job_id] = Training(job, job.restarts, self.monotonic(), step, saved=saved)
+
+    def saved_work_s(self, job_id: str) -> float:
+        """Return the work that the present run of the job does not repeat, in seconds."""
+        return self.runs[job_id].began_step / _STEPS_PER_S
 
     def standing(self, job_id: str) -> bool | None:
         """Return whether the job is stopped at the step that it saved; None: it does not train."""
@@ -179,33 +242,46 @@ class Fleet:
     def _heard(self, node: str, command: agent_pb2.AgentCommand) -> None:
         if not self._connected.get(node):
             return
+        if (waiting := self._stopped.get(node)) is not None:
+            waiting.append(partial(self._heard, node, command))
+            return
         run = next((each for each in self.runs.values() if each.job.raw_id == command.job.job_id), None)
         here = {share.node for share in run.job.allocated} if run is not None else set()
         if run is None or run.restart != command.job.restart or node not in here or run.job.phase is not Phase.RUNNING:
-            problem = agent_pb2.CommandAnswer(
-                id=command.id, problem="no process trains here", reason=agent_pb2.ANSWER_REASON_NO_TRAINERS
-            )
-            self._say(node, agent_pb2.AgentReport(time_s=self._now(), answer=problem))
+            self._refuse(node, command.id, agent_pb2.ANSWER_REASON_NO_TRAINERS)
         elif command.WhichOneof("what") == "go_on":
-            run.train_on(self.monotonic())
+            run.go_on(command.go_on.save_id, self.monotonic())
+        elif (reason := run.why_not(command.id, self.monotonic())) is not None:
+            self._refuse(node, command.id, reason)
         elif command.WhichOneof("what") == "save":
             self._save(run, here, node, command)
+
+    def _refuse(self, node: str, save_id: str, reason: agent_pb2.AnswerReason.ValueType) -> None:
+        answer = agent_pb2.CommandAnswer(id=save_id, problem=_PROBLEMS[reason], reason=reason)
+        self._say(node, agent_pb2.AgentReport(time_s=self._now(), answer=answer))
 
     def _save(self, run: Training, here: set[str], node: str, command: agent_pb2.AgentCommand) -> None:
         heard = run.asked.setdefault(command.id, set())
         heard.add(node)
         if heard != here:
             return
-        step = run.stand(self.monotonic(), command.save.still_s)
+        now_s = self.monotonic()
+        if not run.is_saved(command.id, now_s):
+            run.stand(command.id, now_s, command.save.still_s)
         first = 0
         size = sum(share.gpus for share in run.job.allocated)
         for share in run.job.allocated:
             ranks = range(first, first + share.gpus)
             first += share.gpus
-            saved = agent_pb2.SavedRanks(ranks=ranks, world_size=size, step=step)
+            saved = agent_pb2.SavedRanks(ranks=ranks, world_size=size, step=run.saved or 0)
             answer = agent_pb2.CommandAnswer(id=command.id, accepted=True, saved=saved)
             self._say(share.node, agent_pb2.AgentReport(time_s=self._now(), answer=answer))
 
     def _say(self, node: str, report: agent_pb2.AgentReport) -> None:
-        if self._deliver is not None and self._connected.get(node):
+        """Send a report. Of what an agent that stands still would have reported, only its answers come later."""
+        waiting = self._stopped.get(node)
+        if waiting is not None:
+            if report.WhichOneof("kind") == "answer":
+                waiting.append(partial(self._say, node, report))
+        elif self._deliver is not None and self._connected.get(node):
             self._deliver(node, report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 
 from policies.api import Decision, Policy, PolicySpec, load_policy
@@ -31,10 +32,32 @@ class StoryServer:
         self.address = f"story:{name}"
         self.mood = "well"
         self.process = 1
+        self.stopped = False
+        self.calls: dict[asyncio.Future[None], None] = {}
+        """Calls under way, in their order."""
         self.policy: Policy = make_policy(name)
+
+    def stop(self) -> None:
+        """Stop it (SIGSTOP): it answers no call until `cont`."""
+        self.stopped = True
+
+    def cont(self) -> None:
+        """Continue it (SIGCONT): it answers the calls that still wait."""
+        if self.stopped:
+            self.stopped = False
+            for call in [call for call in self.calls if not call.done()]:
+                call.set_result(None)
+
+    def end(self) -> None:
+        """End it: calls under way fail at once, and later ones find no server until `recover`."""
+        self.stopped, self.mood = False, "away"
+        for call in [call for call in self.calls if not call.done()]:
+            call.set_exception(PolicyServerError(PolicyFault.UNREACHABLE, self.address, "the connection is closed"))
+            call.exception()  # a caller that was killed does not take it, and Python would print that
 
     def recover(self) -> None:
         """Start it again, without a fault."""
+        self.cont()
         self.mood = "well"
         self.process += 1
 
@@ -65,7 +88,10 @@ class StoryEndpoint:
     async def healthy(self, deadline_s: float) -> bool:
         """Return whether the policy server reports that it is serving."""
         await asyncio.sleep(0.001)
-        return self._server.mood != "sick"
+        if self._server.stopped:
+            with suppress(PolicyServerError):
+                await self._wait(deadline_s)
+        return self._server.mood != "sick" and not self._server.stopped
 
     async def decide(self, state: object, deadline_s: float) -> Decision:
         """Return the policy's decision, or an invalid one."""
@@ -94,6 +120,10 @@ class StoryEndpoint:
 
     async def _answer(self, deadline_s: float) -> None:
         await self._wait(self._server.answer_s)
+        if self._server.stopped:
+            await self._wait(deadline_s)
+            if self._server.stopped:
+                raise PolicyServerError(PolicyFault.DEADLINE, self.address, "no answer in time")
         if self._server.mood == "away":
             raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
         if self._server.mood == "slow":
@@ -106,8 +136,10 @@ class StoryEndpoint:
         answered = loop.create_future()
         timer = loop.call_later(seconds, lambda: answered.done() or answered.set_result(None))
         self._calls.add(answered)
+        self._server.calls[answered] = None
         try:
             await answered
         finally:
             timer.cancel()
             self._calls.discard(answered)
+            self._server.calls.pop(answered, None)

@@ -11,8 +11,9 @@ import contextvars
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
@@ -45,6 +46,8 @@ class Process:
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
         self._pauses: set[Pause] = set()
+        self._requests: set[asyncio.Task[Any]] = set()
+        """Requests that it has sent, and that have no outcome yet."""
         self._kept: list[Any] = []
         self.resources: tuple[Any, ...] = ()
         """Files that the kernel would close when it is killed."""
@@ -74,6 +77,8 @@ class Process:
         """Kill the process (SIGKILL); no effect on one that has ended."""
         if self.alive and not self.ended:
             self.alive = False
+            for request in list(self._requests):
+                request.cancel()
             self._on_death()
 
     def kill_after(self, awaits: int) -> None:
@@ -150,6 +155,27 @@ class Process:
         task = asyncio.Task(_run_within(process, coro, options.get("name") or ""), loop=loop, **options)
         process._tasks.add(task)
         return task
+
+
+async def in_flight(request: Coroutine[Any, Any, _T]) -> _T:
+    """Return the outcome of a request that the present process sends to another one.
+
+    The request goes on while its sender stands still, as scontrol does, and the sender gets the outcome afterwards. It ends when
+    the sender cancels it or is killed.
+    """
+    process = _CURRENT.get()
+    if process is None:
+        return await request
+    context = contextvars.copy_context()
+    context.run(_CURRENT.set, None)
+    sent = asyncio.get_running_loop().create_task(request, context=context)
+    process._requests.add(sent)
+    sent.add_done_callback(process._requests.discard)
+    try:
+        return await asyncio.shield(sent)
+    except asyncio.CancelledError:
+        sent.cancel()
+        raise
 
 
 def _call_soon(call: Callable[[], None], context: contextvars.Context) -> None:

@@ -113,6 +113,8 @@ class Job:
     limit_at_s: float = 0.0
     """Time at which the present run reaches its time limit. Valid only with a limit, and while the job is not suspended."""
     suspended_at_s: float = 0.0
+    saved_work_s: float = 0.0
+    """Work of earlier runs that a checkpoint has saved, in seconds: later runs do not repeat it. Hidden from every client."""
     after: Requeue = Requeue.NO
     gpu_masks: dict[str, int] = field(default_factory=dict)
     """Which GPUs it takes of each node that it is bound to; a node that is not here gives the lowest free ones."""

@@ -14,6 +14,8 @@ from simulator.kernel.constants import NEVER
 from simulator.slowdown.api import SlowdownModel
 
 _NS_PER_S = 1_000_000_000
+_LEAST_S = 1.0
+"""Work that is left at least, however much was saved: a run that continues has to end by itself."""
 
 
 class JobProgress:
@@ -48,12 +50,13 @@ class JobProgress:
         return done
 
     def begin(self, job: Job, now_s: float) -> None:
-        """Begin the job's work from its beginning, on the job's allocated GPUs."""
+        """Begin the job's work where its newest checkpoint ends, on the job's allocated GPUs."""
         self._advance(self._ns(now_s))
         submission = job.submission
         gpus_of = {self._nodes[share.node]: share.gpus for share in job.allocated if share.gpus}
+        left_s = max(submission.duration_s - job.saved_work_s, min(submission.duration_s, _LEAST_S))
         number = self._work.start(
-            round(min(submission.duration_s, MOST_WORK_NS / _NS_PER_S) * _NS_PER_S),
+            round(min(left_s, MOST_WORK_NS / _NS_PER_S) * _NS_PER_S),
             list(gpus_of),
             list(gpus_of.values()),
             model=submission.model,

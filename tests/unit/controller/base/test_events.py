@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from controller.base import events
 from controller.base.clock import VirtualClock
 from controller.base.events import EventLog, Wanted, events_file
 
@@ -38,9 +37,8 @@ async def test_events_are_chosen_by_time_and_by_job(tmp_path: Path) -> None:
     assert chosen(since_s=begun_s + 10.0, until_s=begun_s + 20.0) == ["7_1"]
 
 
-def test_memory_is_bounded_and_the_newest_events_stay(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(events, "KEPT", 100)
-    log = EventLog(VirtualClock())
+def test_memory_is_bounded_and_the_newest_events_stay() -> None:
+    log = EventLog(VirtualClock(), kept=100)
     for number in range(250):
         log.add("placed", str(number), "")
     assert [event.job_id for event in log.past(Wanted())] == [str(number) for number in range(150, 250)]

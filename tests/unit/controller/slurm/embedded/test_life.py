@@ -158,6 +158,20 @@ async def test_a_requeue_delays_the_begin_time_and_gives_a_new_identity() -> Non
     assert lab.phase(key) is Phase.RUNNING
 
 
+@pytest.mark.parametrize(("saved_s", "left_s"), [(0.0, 100.0), (70.0, 30.0), (500.0, 1.0)])
+async def test_a_later_run_does_not_repeat_the_work_that_was_saved(saved_s: float, left_s: float) -> None:
+    lab = Lab(ClusterDescription(delays=Delays(schedule_s=0, launch_s=0, exit_s=0, requeue_s=5)))
+    key = lab.sbatch(duration_s=100)
+    await lab.pass_time(80)
+    lab.slurm.requeue(key.job_id)
+    lab.job(key).saved_work_s = saved_s
+    await lab.pass_time(300)
+    job = lab.job(key)
+    (first_s, _), (again_s, _) = job.starts
+    assert again_s > first_s + 80
+    assert job.end_time_s == pytest.approx(again_s + left_s)
+
+
 async def test_requeuehold_by_hand_starts_ended_jobs_over() -> None:
     lab = Lab()
     key = lab.sbatch(duration_s=1)
