@@ -237,6 +237,7 @@ class _Months:
         for job_id in cluster.slurm._ctld.outcomes.keys() - model.jobs.keys():  # no job depends on another one here
             del cluster.slurm._ctld.outcomes[job_id]
         cluster.ids = {label: ids for label, ids in cluster.ids.items() if any(job_id in model.jobs for job_id in ids)}
+        cluster.slurm.faults.calls.clear()  # the emulation's own record, which fills for a week
         if not cluster.lease_is_fresh:
             model.broken(Promise.LEASE, "", "the lease is stale at midnight")
         for text in dict.fromkeys(self._errors):

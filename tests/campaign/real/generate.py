@@ -43,6 +43,7 @@ def make_real_story(seed: int, operations: int | None = None) -> RealStory:
     steps += [maker.operation() if kind == "operation" else maker.fault() for kind in middle]
     # A generator of its own: stories of earlier versions keep their steps.
     steps = _with_later_faults(random.Random(f"headway later real faults {seed}"), steps)
+    steps = _with_suspensions_and_damage(random.Random(f"headway suspended {seed}"), steps)
     return RealStory(seed, policy, preemption, tuple(steps))
 
 
@@ -57,6 +58,21 @@ def _with_later_faults(chance: random.Random, steps: list[Step]) -> list[Step]:
             then = chance.choice(("stop_controller", "kill_controller"))
             found.append(Step(round(chance.uniform(0.0, 2.0), 2), then, _ARGUMENTS[then](maker, chance)))
         steps[at:at] = found
+    return steps
+
+
+def _with_suspensions_and_damage(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Return the steps with one or two jobs that root suspends for a while, and in half of the stories with a damaged journal."""
+    steps = list(steps)
+    for verb in ("suspend",) * chance.randint(1, 2) + ("journal_damaged",) * chance.randint(0, 1):
+        args: dict[str, Any] = {"pick": chance.randrange(20), "seconds": round(chance.uniform(1.0, 12.0), 2)}
+        if verb == "journal_damaged":
+            args = {
+                "seed": chance.randrange(1 << 30),
+                "running": chance.random() < 0.5,
+                "back_in_s": round(chance.uniform(0.2, 8.0), 2),
+            }
+        steps.insert(chance.randint(8, len(steps) * 4 // 5), Step(0.0, verb, args))
     return steps
 
 
@@ -195,4 +211,4 @@ _LATER_ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] =
 _WEIGHTS = {
     "kill_controller": 4.0, "stop_controller": 2.0, "kill_slurmstepd": 2.0, "answer_lost": 2.0, "kill_agent": 1.5,
 }  # fmt: skip
-assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() == FAULTS.keys()
+assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() | {"journal_damaged"} == FAULTS.keys()

@@ -185,6 +185,25 @@ def _has_taken_steps(scene: Scene, job: Expected) -> bool:
     return bool(lines) and lines[-1].what == "step"
 
 
+def suspend(scene: Scene, pick: int, seconds: float) -> None:
+    """root: scontrol suspend of one of the jobs that run, and `scontrol resume` after a while."""
+    found = [job_id for job_id in running(scene) if job_id in scene.model.jobs]
+    if found:
+        job_id = found[pick % len(found)]
+        scene.suspended[job_id] = time.monotonic() + seconds
+        _as_root(scene, "scontrol", "suspend", job_id)
+
+
+def resume_due(scene: Scene, at_s: float) -> None:
+    """root: scontrol resume, of the jobs whose time of being suspended is over by then.
+
+    The story does that between its steps: the healer must not wait for slurmctld.
+    """
+    for job_id in [job_id for job_id, until_s in scene.suspended.items() if until_s <= at_s]:
+        del scene.suspended[job_id]
+        _as_root(scene, "scontrol", "resume", job_id)
+
+
 def policy_use(scene: Scene, other: bool) -> None:
     """Headway policy use."""
     address = scene.world.other_address if other else scene.world.headway.policy_address
@@ -255,7 +274,7 @@ def _as_root(scene: Scene, *words: str) -> None:
 OPERATIONS: dict[str, Operation] = {
     call.__name__: call
     for call in (
-        submit, user_hold, user_release, cancel, requeue, preempt, policy_use, reload_settings, drain, undrain, partition_down,
-        partition_up, reconfigure, restart_controller,
+        submit, user_hold, user_release, cancel, requeue, suspend, preempt, policy_use, reload_settings, drain, undrain,
+        partition_down, partition_up, reconfigure, restart_controller,
     )
 }  # fmt: skip

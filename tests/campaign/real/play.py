@@ -17,7 +17,7 @@ from tests.campaign.real.faults.programs import mend_programs
 from tests.campaign.real.faults.verbs import FAULTS, FaultNotPossibleError
 from tests.campaign.real.logs import OwnErrors
 from tests.campaign.real.model import Expected, RealModel, RealPromise, RealViolation
-from tests.campaign.real.operations import OPERATIONS
+from tests.campaign.real.operations import OPERATIONS, resume_due
 from tests.campaign.real.records import SACCT, Line, Row, by_job, parse_log, parse_releases, parse_sacct
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.story import RealStory
@@ -65,6 +65,7 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
     left_out: Counter[str] = Counter()
     for step in story.steps:
         time.sleep(step.after_s)
+        resume_due(scene, time.monotonic())
         if step.verb in OPERATIONS:
             OPERATIONS[step.verb](scene, **step.args)
         elif why := inject(scene, step):
@@ -146,6 +147,7 @@ def _mend(scene: Scene) -> None:
         *((f"nodename={node}", "state=resume") for node in world.cluster.node_names),
     ):
         world.user(None, "scontrol", "update", *words)
+    resume_due(scene, float("inf"))
     if scene.asks_nodes:
         world.user(None, "scontrol", "reconfigure")
     world.operator("policy", "use", world.headway.policy_address)

@@ -41,6 +41,8 @@ class Scene:
     """Requests of operators that Headway accepted."""
     refused: Counter[str] = field(default_factory=Counter)
     """Reason → requests of operators for a preemption that were not accepted."""
+    suspended: dict[str, float] = field(default_factory=dict)
+    """Job that root has suspended → monotonic time at which it is to be resumed."""
     asks_nodes: bool = False
     """A fault killed something that Slurm notices only when it asks its nodes again."""
     notes: list[str] = field(default_factory=list)

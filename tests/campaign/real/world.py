@@ -139,7 +139,12 @@ class World:
         return self.headway.stop(name, number)
 
     def end_politely(self, name: str) -> int | None:
-        """SIGTERM, as systemd sends it. Return the status; None if the process did not run, or had not begun to handle signals."""
+        """SIGTERM, as systemd sends it. Return the status; None if the process did not run, or had not begun to handle signals.
+
+        A controller gets its usual disk back before: it writes at its end, and would take longer than systemd lets it.
+        """
+        if name == "controller":
+            self.slow_disk.usual()
         status = self.kill(name, signal.SIGTERM)
         begun = _BEGUN.search(self._log(name))
         return None if status == -signal.SIGTERM and not begun else status
@@ -299,6 +304,7 @@ def real_world(name: str) -> Iterator[World]:
 
 def _end(world: World) -> None:
     world.healer.end()
+    world.slow_disk.usual()
     for process in reversed(list(world.headway.processes)):
         world.send(process, signal.SIGCONT)
         world.headway.stop(process)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slurm.errors import NotRunningError
+from slurm.minicluster.host import cgroups
 from slurm.processes import ProcessRef, all_pids, children, command_name
 from tests.campaign.real.faults.programs import lose, make_slow
 from tests.campaign.real.scene import Scene
@@ -22,6 +24,7 @@ class FaultNotPossibleError(Exception):
 
 
 _FILLER = "filler"
+_DAMAGED_BYTES = 20
 REGISTER_S = 4.0
 """Time within which nodes register with a new slurmctld."""
 
@@ -137,7 +140,10 @@ def kill_slurmstepd(scene: Scene, pick: int) -> None:
     expected = scene.model.jobs[job_id]
     scene.asks_nodes = True
     for ref in (*_descendants(stepd.pid), stepd):
+        freezer = cgroups.freezer_of(ref.pid)
         ref.send(signal.SIGKILL)
+        if freezer is not None:  # the kernel thaws a process of a suspended job, too, if it kills it for want of memory
+            cgroups.thaw([freezer])
     scene.note(f"killed slurmstepd {stepd.pid} of {job_id}")
     # Slurm notices when it next asks the node
     expected.killed_s += [time.time()]
@@ -217,6 +223,31 @@ def agent_lies(scene: Scene, node: str, seed: int, every_s: float, seconds: floa
     world.healer.later(seconds, back)
 
 
+def journal_damaged(scene: Scene, seed: int, running: bool, back_in_s: float) -> None:
+    """Overwrite bytes of the controller's journal, while it is down or while it runs, and let it start anew after a while."""
+    if not running:
+        scene.world.kill("controller")
+    overwrite_bytes(scene.world.headway.folder / "state", seed)
+
+    def start_anew() -> None:
+        scene.world.kill("controller")
+        scene.world.start("controller")
+
+    scene.world.healer.later(back_in_s, start_anew)
+
+
+def overwrite_bytes(state_dir: Path, seed: int) -> None:
+    """Overwrite some bytes of a journal and of its write-ahead log where they are: no file changes its size or its owner."""
+    chance = random.Random(seed)
+    for path in (state_dir / "journal.sqlite", state_dir / "journal.sqlite-wal"):
+        size = path.stat().st_size if path.exists() else 0
+        if size:
+            with path.open("r+b", buffering=0) as file:
+                for _ in range(_DAMAGED_BYTES):
+                    file.seek(chance.randrange(size))
+                    file.write(bytes([chance.randrange(256)]))
+
+
 def _kill(scene: Scene, name: str, back_in_s: float) -> None:
     scene.world.kill(name)
     scene.world.healer.later(back_in_s, lambda: scene.world.start(name))
@@ -274,6 +305,6 @@ FAULTS: dict[str, Fault] = {
     for call in (
         kill_controller, stop_controller, kill_policy, stop_policy, rogue_policy, kill_watchdog, stop_watchdog, kill_agent,
         stop_agent, stop_slurmctld, restart_slurmctld, kill_slurmd, stop_slurmd, kill_slurmstepd, disk_full, slow, request_lost,
-        answer_lost, disk_slow, agent_lies,
+        answer_lost, disk_slow, agent_lies, journal_damaged,
     )
 }  # fmt: skip
