@@ -153,7 +153,8 @@ def _check_tasks(cluster: Cluster) -> None:
 def _mend(cluster: Cluster) -> None:
     cluster.process.cont()
     cluster.watchdog.cont()
-    cluster.start_watchdog()
+    if cluster.watchdog.main is not None:  # runs of other tests have none
+        cluster.start_watchdog()
     cluster.limit_journal(full=False)
     cluster.slow_journal(0.0)
     cluster.restart_in(0.0)

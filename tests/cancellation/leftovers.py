@@ -17,8 +17,8 @@ from tests.campaign.play import captured_errors
 from tests.cancellation.points import INJECTED, Outcome, Points
 
 _LEAVES_S = 60.0
-_FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-")
-"""Threads that belong to no part: of executors, which end with the loop, and of gRPC."""
+_FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-", "name-service", "agent-addresses")
+"""Threads that belong to no part: of executors, which end with the loop, of gRPC, and the few for look-ups, which end when idle."""
 
 
 def on_own_loop(

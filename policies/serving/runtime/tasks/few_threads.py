@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -53,7 +53,8 @@ class FewThreads:
         self._put(future, work)
         try:
             async with asyncio.timeout(self._within_s) as limit:
-                return await asyncio.wrap_future(future)
+                # By way of the loop, so that one with a clock of its own knows that a thread is at work.
+                return await asyncio.get_running_loop().run_in_executor(_Queued(future), work)
         except TimeoutError as error:
             if future.cancelled():
                 raise self._too_busy() from error
@@ -98,3 +99,14 @@ class FewThreads:
             except BaseException as error:  # noqa: BLE001 - SystemExit in a thread must not end the event loop
                 future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
             del future, work, item  # so that what they hold is garbage now, and not only at the next call
+
+
+class _Queued(Executor):
+    """Executor of one call that is queued already."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        """Return the future of the call."""
+        return self._future

@@ -143,7 +143,7 @@ async def test_a_user_named_before_the_first_reading_waits(folder: Path) -> None
 
 
 AS_USER = """
-import os, sys
+import datetime, os, sys  # datetime: protobuf imports it late, when this user may not be able to read the library
 from pathlib import Path
 from headway_client import Client, HeadwayError
 os.setgroups([]); os.setgid({uid}); os.setuid({uid})

@@ -29,6 +29,7 @@ async def test_jobs_of_which_no_mark_can_be_removed_for_months_are_forgotten_whe
     marks = JobMarks(verbs, preemptions)
     for number in range(10_000):
         started = [some_job(key=JobKey(str(number), number), phase=Phase.RUNNING, admin_comment=PIN_MARK)]
+        marks.note_started(started)
         with pytest.raises(JournalError):
-            await marks.clear_started(started, {job.key: job for job in started})
+            await marks.clear_started({job.key: job for job in started})
         assert len(marks._started) <= 2
