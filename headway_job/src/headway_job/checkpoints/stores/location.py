@@ -10,7 +10,6 @@ import sys
 from typing import Callable, Iterable, List, Mapping, Optional
 
 from ..errors import Refused
-from . import node_local
 from .base import Store
 from .local import LocalStore
 from .redact import redact_url
@@ -19,7 +18,7 @@ from .remote import RemoteStore
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
 _WITHIN = "checkpoints"
-"""Folder within the working directory, or the one from which the job was submitted."""
+"""Folder within the working directory of each rank. Another default would hide the checkpoints of runs that were started again."""
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
@@ -37,7 +36,7 @@ def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) ->
                 "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
                 "process its own folder."
             )
-        base = _base(env, name or _script())
+        base = _base(env)
         url = f"{base}/{_default_folder(base, env, name or _script())}"
     return _open(url)
 
@@ -49,22 +48,16 @@ def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
     """
     url = source
     if _JOB_ID.fullmatch(source):
-        base = _base(os.environ, name or _script())
+        base = _base(os.environ)
         env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
         url = f"{base}/{_earlier_folder(base, env, name or _script())}"
     local = _local(url)
     return None if local is not None and not os.path.isdir(local) else _open(url)
 
 
-def _base(env: Mapping[str, str], name: str) -> str:
+def _base(env: Mapping[str, str]) -> str:
     """Return the folder or URL that has the default folders of all runs."""
-    if env.get(_BASE):
-        return env[_BASE].rstrip("/")
-    shared = node_local.shared_submit_folder(env)
-    # A run that began with an earlier version has its checkpoints in the working directory.
-    if shared is None or os.path.lexists(os.path.join(_WITHIN, key(env, name))):
-        return _WITHIN
-    return os.path.join(shared, _WITHIN)
+    return (env.get(_BASE) or _WITHIN).rstrip("/")
 
 
 def _open(url: str) -> Store:
