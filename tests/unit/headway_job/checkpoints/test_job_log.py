@@ -122,6 +122,24 @@ def test_one_line_that_cannot_be_written_costs_no_other(log: HangingLog, monkeyp
     assert log.lines == ["headway: kept\n"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_lines_are_written_by_the_caller_where_no_thread_can_start(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(_thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(job_log, "_writer", LineWriter())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        job_log.write_line("first")
+        job_log._writer.put(fails)  # type: ignore[arg-type]
+        job_log.write_line("second")
+        assert capfd.readouterr().err == "headway: first\nheadway: second\n"
+    job_log.write_line("third")
+    assert capfd.readouterr().err == "headway: third\n"
+
+
 _CHILD = """
 import os, sys, threading
 from headway_job.checkpoints import job_log
