@@ -255,7 +255,7 @@ def _sharded_parameters(optimizer: torch.optim.Optimizer) -> Dict[int, Any]:
 
 def _check_keys(each: StatefulObject, saved: Any) -> None:
     """Raise Refused if the keys of an optimizer's state do not fit: FSDP1 has names of parameters, everything else numbers."""
-    if not isinstance(each.given, torch.optim.Optimizer):
+    if not isinstance(each.given, torch.optim.Optimizer) or not isinstance(saved, dict):
         return
     named = any(isinstance(one, str) for group in saved.get("param_groups", []) for one in group.get("params", []))
     if named != (each.fsdp1_model is not None):

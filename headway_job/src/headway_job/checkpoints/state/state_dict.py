@@ -130,7 +130,8 @@ class StatefulObjects:
     def load(self, fitted: Mapping[str, Any]) -> List[str]:
         """Load the state into the objects, and return the names that the checkpoint lacks. Raises Refused if a state does not fit.
 
-        If one object raises, the others are loaded nevertheless, as ranks load FSDP1's states together.
+        An object that refuses the state None is lacking, too: its state_dict returns nothing. If one object raises, the others are
+        loaded nevertheless, as ranks load FSDP1's states together.
         """
         lacking = []
         trouble: Optional[Refused] = None
@@ -142,7 +143,10 @@ class StatefulObjects:
                 each.load(fitted[each.name])
             except Exception as error:
                 # A user's own object may raise anything.
-                trouble = trouble or _caused(_does_not_fit(each.name, error), error)
+                if fitted[each.name] is None:
+                    lacking.append(each.name)
+                else:
+                    trouble = trouble or _caused(_does_not_fit(each.name, error), error)
         if trouble is not None:
             raise trouble
         return lacking
