@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import headway_job
 import pytest
 from headway_job.checkpoints import job_log
 from headway_job.checkpoints.job_log import LineWriter
 from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
+from headway_job.checkpoints.ranks.save_agreement import RankLeft
 from headway_job.hook.save_requests import SaveRequests
 
 
@@ -87,6 +90,36 @@ def test_handlers_of_logging_that_hang_hold_nothing_up_and_get_the_records(
     assert log.lines == [
         "test_handlers_of_logging_that_hang_hold_nothing_up_and_get_the_records step 7 failed: no space"
     ]
+
+
+@pytest.mark.timeout(120)
+def test_a_state_that_cannot_be_copied_is_reported_while_handlers_hang(
+    log: HangingLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other ranks wait for this one's answer."""
+    torch = pytest.importorskip("torch")
+    for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_RESTART_COUNT", "HEADWAY_CONTINUE_FROM", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("headway_job.checkpoints.run.install_signal_handler", lambda _trigger: None)
+    run = headway_job.checkpoint(str(tmp_path / "run"), model=torch.nn.Linear(1, 1))
+    monkeypatch.setattr(run._objects, "copy", lambda _rank: 1 // 0)
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: log.write(record.getMessage()))
+    logger = logging.getLogger("headway_job")
+    logger.addHandler(handler)
+    try:
+        run.save()
+        run.step(0)
+        run._stop_saving(RankLeft("rank 1 has left"))
+        run.close()
+        assert log.lines == []
+        log.go_on.set()
+        for _ in range(3):
+            assert log.taken.acquire(timeout=60.0)
+    finally:
+        logger.removeHandler(handler)
+    assert log.lines[0].startswith("There is no checkpoint of step 1, as the state could not be copied")
+    assert log.lines[-1].startswith("After step 1 this run saves no more checkpoints: rank 1 has left")
 
 
 @pytest.mark.timeout(60)
