@@ -301,8 +301,8 @@ def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: Rank
 
 
 def _left_bytes(ranks: RankGroup) -> Optional[int]:
-    """Return the memory that is left for each rank of this node; None = not known."""
-    return memory.left_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
+    """Return the most memory that each rank of this node can still use; None = not known."""
+    return memory.most_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
 
 
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:

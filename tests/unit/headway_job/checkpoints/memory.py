@@ -20,7 +20,7 @@ def cramped_resume(rank: int, world: int, args: dict[str, Any], report: Any) -> 
         return known(self, name, expected)
 
     tensor_file.TensorFile._read = counted  # type: ignore[method-assign]
-    memory.left_bytes = lambda *_: 40 if rank == args["cramped"] else None
+    memory.most_bytes = lambda *_: 40 if rank == args["cramped"] else None
     try:
         run = checkpoint(args["folder"], **training.parts())
     finally:

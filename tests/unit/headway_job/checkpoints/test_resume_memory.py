@@ -104,14 +104,14 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_read(
     before = everything(folder)
     size = next(len(data) for name, data in before.items() if name.endswith("rank-0.safetensors"))
 
-    monkeypatch.setattr(memory, "left_bytes", lambda _share: size - 1)
+    monkeypatch.setattr(memory, "most_bytes", lambda _share: size - 1)
     with pytest.raises(Refused, match=r"is intact, but does not fit into the memory \(rank 0 needs 0 MiB.*--mem"):
         begun(folder)
     assert read == []
     assert everything(folder) == before
 
     for left_bytes in (size, None):
-        monkeypatch.setattr(memory, "left_bytes", lambda _share, left=left_bytes: left)
+        monkeypatch.setattr(memory, "most_bytes", lambda _share, left=left_bytes: left)
         assert begun(folder).start == 1
 
 
