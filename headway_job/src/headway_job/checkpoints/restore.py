@@ -287,6 +287,9 @@ def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: Rank
     left_bytes = _left_bytes(ranks)
     needed_bytes = sum(manifest.files[name].size_bytes for name in {manifest.state_file(0), _own_file(manifest, ranks)})
     too_little = left_bytes is not None and needed_bytes > left_bytes
+    if too_little:
+        needed_bytes -= _unused_bytes(catalog, folder, manifest, ranks)
+        too_little = left_bytes is not None and needed_bytes > left_bytes
     if any(max_over_ranks(ranks, int(too_little))):
         why = (
             f"(rank {ranks.rank} needs {needed_bytes / 2**20:.0f} MiB for it, and {(left_bytes or 0) / 2**20:.0f} MiB are left for "
@@ -300,6 +303,19 @@ def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: Rank
         )
 
 
+def _unused_bytes(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> int:
+    """Return the part of rank 0's file for which this rank uses no memory: the state of rank 0's own objects."""
+    first_file = manifest.state_file(0)
+    if _own_file(manifest, ranks) == first_file or first_file.endswith(OLDER_SUFFIX):
+        return 0
+    size_bytes = manifest.files[first_file].size_bytes
+    try:
+        with catalog.store.read(folder, first_file) as file:
+            return size_bytes - state_dict.shared_bytes(file)
+    except Exception:
+        return size_bytes  # `_read`, on all ranks, reports that it cannot be read
+
+
 def _left_bytes(ranks: RankGroup) -> Optional[int]:
     """Return the most memory that each rank of this node can still use; None = not known."""
     return memory.most_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
@@ -308,7 +324,7 @@ def _left_bytes(ranks: RankGroup) -> Optional[int]:
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load what this rank needs of a checkpoint whose files have been checked."""
     first_file, own_file = manifest.state_file(0), _own_file(manifest, ranks)
-    first = _read_state(catalog, folder, first_file)
+    first = _read_state(catalog, folder, first_file, own=own_file == first_file)
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
     shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
@@ -316,9 +332,9 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, divided)
 
 
-def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:
+def _read_state(catalog: Catalog, folder: str, name: str, *, own: bool = True) -> Dict[str, Any]:
     with catalog.store.read(folder, name) as file:
-        return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file)
+        return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file, own=own)
 
 
 def _own_file(manifest: Manifest, ranks: RankGroup) -> str:

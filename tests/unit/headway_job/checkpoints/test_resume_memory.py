@@ -131,6 +131,16 @@ def test_if_one_rank_has_too_little_memory_all_are_refused(fork_server: ForkServ
     assert everything(folder) == before
 
 
+def test_a_rank_needs_no_memory_for_what_only_rank_0_has(fork_server: ForkServer, folder: Path) -> None:
+    fork_server.run("memory.stages", 2, folder=folder, resumed=False)
+
+    ended = fork_server.run("memory.stages", 2, folder=folder, resumed=True)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert [ended.reported("start", rank) for rank in (0, 1)] == [1, 1]
+    assert [ended.reported("weight", rank) for rank in (0, 1)] == [[0.0, 1 << 18], [1.0, (1 << 18) + 1]]
+
+
 def test_whole_tensors_of_shards_that_do_not_fit_into_memory_are_refused() -> None:
     placeholder = {dtensor._PLACEHOLDER: "w", "shape": [10, 10], "dtype": "float32"}
     each = dtensor.StatefulObject("model", torch.nn.Linear(10, 10))

@@ -28,6 +28,22 @@ class MemoryBudget:
             )
         self._left_bytes -= size_bytes
 
+    def for_each_of(self, ranks: int) -> MemoryBudget:
+        """Return a budget from which each tensor takes as much as so many ranks need, which copy one like it at the same time."""
+        return _SharedBudget(self, ranks)
+
+
+class _SharedBudget(MemoryBudget):
+    """A part of another budget."""
+
+    def __init__(self, whole: MemoryBudget, ranks: int) -> None:
+        super().__init__(None)
+        self._whole = whole
+        self._ranks = ranks
+
+    def take(self, size_bytes: int) -> None:
+        self._whole.take(size_bytes * self._ranks)
+
 
 def left_bytes(share: int = 1, proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Optional[int]:
     """Return the memory that this process's cgroups leave it, divided by `share`; None = they set no limit, or cannot be read.

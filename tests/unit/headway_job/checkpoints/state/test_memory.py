@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-
+import torch
+from headway_job.checkpoints.state import memory, state_dict
 from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, most_bytes, ranks_here
 
 from tests.unit.headway_job.checkpoints.conftest import ForkServer
@@ -124,6 +126,52 @@ def test_a_budget_gets_smaller() -> None:
 def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
     assert ranks_here({}) == ranks_here({"LOCAL_WORLD_SIZE": "many"}) == ranks_here({"SLURM_NTASKS_PER_NODE": "0"}) == 1
     assert ranks_here({"LOCAL_WORLD_SIZE": "8", "SLURM_NTASKS_PER_NODE": "1"}) == 8
+
+
+class Stage:
+    """An object that each rank saves by itself."""
+
+    def __init__(self) -> None:
+        self.weight = torch.zeros(100)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.weight = state["weight"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "left", "fits"), [(0, 1999, False), (0, 2000, True), (1, 1599, False), (1, 1600, True)]
+)
+def test_ranks_that_each_copy_their_own_objects_divide_the_memory_of_their_node(
+    monkeypatch: pytest.MonkeyPatch, rank: int, left: int, fits: bool
+) -> None:
+    """Each of four ranks needs 400 bytes for its stage, and rank 0 as many for the model of all."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(memory, "left_bytes", lambda share: left // share)
+    model = torch.nn.Linear(10, 10, bias=False)
+    objects = state_dict.StatefulObjects({"model": model, "stage": Stage()})
+    objects.most_ranks = 4
+    if not fits:
+        with pytest.raises(MemoryError):
+            objects.copy(rank)
+        return
+    assert objects.copy(rank)["own"]["stage"]["weight"].shape == (100,)
+
+
+def test_of_rank_0_s_file_other_ranks_read_only_what_is_shared() -> None:
+    model = torch.nn.Linear(10, 10, bias=False)
+    state = state_dict.StatefulObjects({"model": model, "stage": Stage()}).copy(0)
+    file = io.BytesIO()
+    state_dict.encode(state).write(file)
+
+    found = state_dict.read(file, own=False)
+
+    assert (found["own"], found["rng"]) == (None, None)
+    assert found["shared"]["model"]["weight"].equal(model.weight)
+    assert state_dict.shared_bytes(file) == 400
+    assert state_dict.read(file)["own"]["stage"]["weight"].shape == (100,)
 
 
 def test_a_state_that_does_not_fit_into_memory_fails_only_that_checkpoint(
