@@ -56,6 +56,23 @@ def test_another_number_of_ranks_is_refused_if_each_had_tensors_of_its_own(
     assert named.reported("start") == 2
 
 
+@pytest.mark.parametrize("world", [1, 3])
+def test_parts_that_another_number_of_ranks_cannot_use_are_left_out_if_they_are_optional(
+    fork_server: ForkServer, folder: Path, world: int
+) -> None:
+    fork_server.run("names.stages", 2, folder=folder, value=5.0, optional=[])
+
+    ended = fork_server.run("names.stages", world, folder=folder, value=0.0, optional=["stage"])
+
+    assert ended.ends == [0] * world, ended.logs
+    for rank in range(world):
+        assert ended.reported("start", rank) == 1
+        assert ended.reported("weights", rank) == [5.0, 0.0]
+        assert "The state of stage in checkpoint" in ended.logs[rank]
+        assert "each of 2 ranks had saved another part of it" in ended.logs[rank]
+        assert "has no state of stage" not in ended.logs[rank]
+
+
 def test_lazy_modules_are_compared_without_shapes(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("names.different_by_rank", 2, folder=folder, case="lazy")
     assert ended.ends == [0, 0], ended.logs
