@@ -10,9 +10,6 @@ import torch
 from ..errors import CheckpointError, Refused
 from . import memory, older_file, rng, tensor_file, tree_text
 from .dtensor import (
-    ABSENT,
-    OWN,
-    SHARED,
     Signature,
     StatefulObject,
     join_shards,
@@ -58,9 +55,7 @@ class StatefulObjects:
     def _signature(self, name: str) -> Signature:
         """Return the signature of the object, or the list of objects, that was given under a name."""
         found = [each for each in self._objects if each.name == name or each.name.startswith(f"{name}.")]
-        if not found:
-            return Signature(ABSENT)
-        return signature(found, SHARED if any(map(_is_shared, found)) else OWN)
+        return signature([each for each in found if _is_shared(each)], [each for each in found if not _is_shared(each)])
 
     @property
     def names(self) -> Dict[str, bool]:
