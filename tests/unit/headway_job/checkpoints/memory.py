@@ -47,7 +47,7 @@ class Stage:
 
 def stages(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     """Save, with memory for the stage of one rank but not for those of two, and report what was restored."""
-    memory.most_bytes = lambda *_: MIB * 3 // 2  # type: ignore[assignment]
+    memory.most_bytes = lambda *_: MIB * 3 // 2
     stage = Stage(rank)
     if args["resumed"]:
         stage.weight.zero_()

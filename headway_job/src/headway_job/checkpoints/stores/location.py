@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import Callable, Iterable, List, Mapping, Optional
 
 from ..errors import Refused
@@ -19,6 +20,8 @@ _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
 _WITHIN = "checkpoints"
 """Folder within the working directory of each rank. Another default would hide the checkpoints of runs that were started again."""
+_CLAIM = "job-"
+"""With a job's id, the name of a folder in that of a run, which says that it belongs to that job."""
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
@@ -143,7 +146,8 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
 def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optional[str]:
     """Return the folder that an earlier version made for this task of an array, without the job's own id; None = there is none.
 
-    Only a job that Slurm has started again can have one. Another one that finds it has inherited the variables of the array.
+    Only a job that Slurm has started again can have one. Another one that finds it has inherited the variables of the array, and
+    maybe the count of starts, too. So the first job that uses the folder leaves its id there, and no other job uses it.
     """
     if _number(env, "SLURM_RESTART_COUNT") < 1:
         return None
@@ -153,6 +157,8 @@ def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optiona
     task = {**env, "SLURM_JOB_ID": _task(env), "SLURM_ARRAY_JOB_ID": ""}
     older = [each for each in (key(task, name), _joined(task, name, _clean)) if each in names or _exists(base, each)]
     found = older[0] if older else older_key(task, name, names)
+    if found is not None and not _claimed(f"{base}/{found}", env):
+        return None
     if found is not None:
         _log.warning(
             "Checkpoints are kept in the folder %s, which an earlier version of headway_job has named. Jobs that this task of an "
@@ -160,6 +166,26 @@ def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optiona
             found, key(env, name),
         )  # fmt: skip
     return found
+
+
+def _claimed(folder: str, env: Mapping[str, str]) -> bool:
+    """Claim the folder of a run for this job, and return True; False = another job has claimed it. Raises Refused.
+
+    All ranks do so at once, with the same id.
+    """
+    mark = _CLAIM + env.get("SLURM_JOB_ID", "")
+    try:
+        store = _open(folder)
+        claims = [each for each in store.folders() if each.startswith(_CLAIM)]
+    except OSError as error:
+        raise _not_listed(folder, error) from error
+    if claims:
+        return mark in claims
+    with suppress(OSError):  # a full disk, or one that is read-only: the checkpoints there can be restored nevertheless
+        store.make(mark)
+        if mark not in store.folders():  # an object store has no empty folders
+            store.write(mark, "claim", lambda _file: None)
+    return True
 
 
 def _names_in(base: str) -> List[str]:
