@@ -43,11 +43,11 @@ def check(signatures: Mapping[str, Signature], options: Any, ranks: RankGroup) -
             "and load_state_dict: each rank saves its own. For sharded ones, use torch.distributed.checkpoint in the script."
         )
 
-    return [name for name, compared in found.items() if not compared.shared and compared.differ]
+    return [name for name, compared in found.items() if compared.divided]
 
 
 class _Compared(NamedTuple):
-    """The maxima of all ranks' votes about a name."""
+    """The maxima of all ranks' votes about a name. In a list with shared objects, only these count, except for `divided`."""
 
     high: int
     low: int
@@ -56,6 +56,14 @@ class _Compared(NamedTuple):
     absent: int
     absent_on_0: int
     sharded: int
+    others_high: int
+    others_low: int
+
+    @property
+    def divided(self) -> bool:
+        """True if ranks have different tensors in objects that each of them saves by itself."""
+        others_differ = self.others_high not in (-self.others_low, _BELOW_ALL)
+        return others_differ if self.shared else self.differ
 
     @property
     def differ(self) -> bool:
@@ -80,4 +88,6 @@ def _vote(given: Signature, rank: int) -> List[int]:
         int(absent),
         int(absent and rank == 0),
         int(given.sharded),
+        _BELOW_ALL if absent else given.others,
+        _BELOW_ALL if absent else -given.others,
     ]

@@ -1,7 +1,8 @@
 """Lines of Headway in the job's own log, its standard error: that it is stopped, goes on, or runs again, at which step and why.
 
 Invariant: a log that takes no lines delays no save and no answer to the agent by more than a second, once. It may be a file on a
-disk that hangs, or a pipe that is not read. So lines are written in a thread of their own, which lives while there are any.
+disk that hangs, or a pipe that is not read. So lines are written in a thread of their own, which lives while there are any. Where
+no thread can start, the calling one writes: a line is worth more than the second.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Deque, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 _log = logging.getLogger("headway_job")
 _MAX_CHARS = 400
@@ -45,23 +46,33 @@ class LineWriter:
         """Write a line, and wait for it, unless the log has taken none for a while."""
         if self._pid != os.getpid():  # a forked child has no thread, and the lock may be held in it
             self._begin_anew()
+        left: List[Write] = []
         with self._lock:
             if len(self._waiting) >= _MOST_WAITING:
                 return
             self._waiting.append(write)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="headway-log", daemon=True)
-                try:
-                    self._thread.start()
-                except RuntimeError:  # the program ends, or may start no more threads
-                    self._thread = None
-                    self._waiting.clear()
-                    return
+                left = self._begin_thread()
             thread, late = self._thread, self._late
-        if not late:
+        for each in left:
+            with suppress(Exception):  # as in `_run`
+                each()
+        if thread is not None and not late:
             thread.join(self._most_wait_s)
             with self._lock:
                 self._late = self._thread is thread
+
+    def _begin_thread(self) -> List[Write]:
+        """Start the thread, with the lock held. Return the lines that the caller has to write itself, as no thread could start."""
+        self._thread = threading.Thread(target=self._run, name="headway-log", daemon=True)
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError):  # the program ends, or may start no more threads
+            self._thread, self._late = None, False
+            left = list(self._waiting)
+            self._waiting.clear()
+            return left
+        return []
 
     def _run(self) -> None:
         while True:
@@ -70,9 +81,8 @@ class LineWriter:
                     self._thread, self._late = None, False
                     return
                 write = self._waiting.popleft()
-            with suppress(
-                Exception
-            ):  # the log is closed or full, or a handler of the program fails: the line is left out
+            # The log is closed or full, or a handler of the program fails: the line is left out.
+            with suppress(Exception):
                 write()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from . import registered_names
+from . import divided, registered_names
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
@@ -93,15 +93,28 @@ def restore_into(
     """
     # Measured before the ranks wait for each other: none of them has begun to load.
     budget = memory.MemoryBudget(_left_bytes(ranks))
+    what = f"Checkpoint {loaded.folder} in {loaded.where}"
     registered_names.check(
         objects.names, loaded.shared, loaded.own, optional, ranks,
-        saved_here=ranks.rank < loaded.manifest.world_size, what=f"Checkpoint {loaded.folder} in {loaded.where}",
+        saved_here=ranks.rank < loaded.manifest.world_size, what=what,
     )  # fmt: skip
-    _check_division(loaded, ranks, optional)
+    divided.check(loaded.divided, loaded.manifest.world_size, ranks.world_size, optional, what=what)
+    unused = divided.unusable(
+        loaded.divided, set(loaded.own) & set(objects.names), loaded.manifest.world_size, ranks.world_size
+    )
+    for name in unused:
+        _log.warning(
+            "The state of %s in checkpoint %s is not restored, and %s stays as it is: each of %d ranks had saved another part of "
+            "it, and this run has %d.",
+            name, loaded.folder, name, loaded.manifest.world_size, ranks.world_size,
+        )  # fmt: skip
+    loaded = loaded._replace(own={name: state for name, state in loaded.own.items() if name not in unused})
     left = (set(loaded.shared) | set(loaded.own)) - set(objects.names)
     for name in sorted(name for name in left if registered_names.may_differ(name, optional)):
         _log.warning("The state of %s in checkpoint %s is not restored, as the run has none.", name, loaded.folder)
-    for name in _load_objects(_fitted(loaded, objects, ranks, budget), loaded, objects, ranks):
+    for name in sorted(
+        set(_load_objects(_fitted(loaded, objects, ranks, budget), loaded, objects, ranks)) - set(unused)
+    ):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", loaded.folder, name)
     if loaded.manifest.world_size != ranks.world_size and ranks.rank == 0:
         _log.warning(
@@ -112,18 +125,6 @@ def restore_into(
     resumed = Resumed(loaded.folder, loaded.manifest.step, loaded.manifest.seed, loaded.rng)
     resumed.restore_rng(ranks.rank)
     return resumed
-
-
-def _check_division(loaded: LoadedCheckpoint, ranks: RankGroup, optional: Sequence[str]) -> None:
-    """Raise Refused, on all ranks, if their number differs from that of ranks which each had saved a part of the tensors."""
-    names = [name for name in loaded.divided if not registered_names.may_differ(name, optional)]
-    if names and loaded.manifest.world_size != ranks.world_size:
-        before = loaded.manifest.world_size
-        raise Refused(
-            f"Checkpoint {loaded.folder} in {loaded.where} was saved by {before} ranks, each of which had other tensors in "
-            f"{', '.join(names)}, and this run has {ranks.world_size}: parts would be lost, or used twice. Nothing was changed. "
-            f"Start it with {before} ranks. If the parts need not be kept, add optional={names!r}."
-        )
 
 
 def first_of_its_node() -> bool:
@@ -287,6 +288,9 @@ def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: Rank
     left_bytes = _left_bytes(ranks)
     needed_bytes = sum(manifest.files[name].size_bytes for name in {manifest.state_file(0), _own_file(manifest, ranks)})
     too_little = left_bytes is not None and needed_bytes > left_bytes
+    if too_little:
+        needed_bytes -= _unused_bytes(catalog, folder, manifest, ranks)
+        too_little = left_bytes is not None and needed_bytes > left_bytes
     if any(max_over_ranks(ranks, int(too_little))):
         why = (
             f"(rank {ranks.rank} needs {needed_bytes / 2**20:.0f} MiB for it, and {(left_bytes or 0) / 2**20:.0f} MiB are left for "
@@ -300,25 +304,38 @@ def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: Rank
         )
 
 
+def _unused_bytes(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> int:
+    """Return the part of rank 0's file for which this rank uses no memory: the state of rank 0's own objects."""
+    first_file = manifest.state_file(0)
+    if _own_file(manifest, ranks) == first_file or first_file.endswith(OLDER_SUFFIX):
+        return 0
+    size_bytes = manifest.files[first_file].size_bytes
+    try:
+        with catalog.store.read(folder, first_file) as file:
+            return size_bytes - state_dict.shared_bytes(file)
+    except Exception:
+        return size_bytes  # `_read`, on all ranks, reports that it cannot be read
+
+
 def _left_bytes(ranks: RankGroup) -> Optional[int]:
-    """Return the memory that is left for each rank of this node; None = not known."""
-    return memory.left_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
+    """Return the most memory that each rank of this node can still use; None = not known."""
+    return memory.most_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
 
 
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load what this rank needs of a checkpoint whose files have been checked."""
     first_file, own_file = manifest.state_file(0), _own_file(manifest, ranks)
-    first = _read_state(catalog, folder, first_file)
+    first = _read_state(catalog, folder, first_file, own=own_file == first_file)
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
     shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
-    divided = first.get(state_dict.DIVIDED, [])
-    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, divided)
+    parts = first.get(state_dict.DIVIDED, [])
+    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts)
 
 
-def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:
+def _read_state(catalog: Catalog, folder: str, name: str, *, own: bool = True) -> Dict[str, Any]:
     with catalog.store.read(folder, name) as file:
-        return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file)
+        return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file, own=own)
 
 
 def _own_file(manifest: Manifest, ranks: RankGroup) -> str:

@@ -47,7 +47,8 @@ _END_MEETING_S = 30.0
 class Run:
     """A training run that can be saved and resumed. On all ranks, each method is called at the same steps.
 
-    Invariant: all ranks save at the same boundaries, and a save is a checkpoint on all ranks or on none.
+    Invariant: all ranks save at the same boundaries, and a save is a checkpoint on all ranks or on none. A log that hangs holds up
+    no exchange between them (`job_log`).
     """
 
     def __init__(
@@ -167,7 +168,10 @@ class Run:
             if self._agreement.may_begin(until_s + _END_MEETING_S):
                 self._begin_save(0, 0)
             else:
-                _log.warning("The last checkpoint that was requested is not saved: another one is still being written.")
+                job_log.log(
+                    logging.WARNING,
+                    "The last checkpoint that was requested is not saved: another one is still being written.",
+                )
         except BaseException as error:
             self._stop_saving(error)
             if not raised_by_us(error):
@@ -179,9 +183,11 @@ class Run:
         matters = not self._closed or self._pauses.wanted or self.trigger.pending
         self._pauses.stop_saving(f"the run saves no more: {why}")
         if matters:
-            _log.warning(
-                "After step %d this run saves no more checkpoints: %s. The training itself goes on.", self._next, why
-            )
+            job_log.log(
+                logging.WARNING,
+                "After step %d this run saves no more checkpoints: %s. The training itself goes on.",
+                self._next, why,
+            )  # fmt: skip
         if not isinstance(error, RankLeft):
             self._leave()
 
@@ -205,7 +211,11 @@ class Run:
             state = self._objects.copy(self._ranks.rank)
         except Exception as error:
             # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
-            _log.warning("There is no checkpoint of step %d, as the state could not be copied: %s", self._next, error)
+            job_log.log(
+                logging.WARNING,
+                "There is no checkpoint of step %d, as the state could not be copied: %s",
+                self._next, error,
+            )  # fmt: skip
         self._writer.begin(Save(self._number, self._next, self._seed, state, time.monotonic() - begun_s))
         self._number += 1
 
@@ -217,7 +227,10 @@ class Run:
         """Wait for the writing, unless an earlier call has given up."""
         if not self._is_forked and not self._given_up and not self._writer.wait(max(most_s, 0.0), others_s):
             self._given_up = True
-            _log.warning("A checkpoint was still being written when the run ended, and will not be complete.")
+            job_log.log(
+                logging.WARNING,
+                "A checkpoint was still being written when the run ended, and will not be complete.",
+            )
 
     def _restore(self, loaded: Optional[LoadedCheckpoint], number: int, optional: Sequence[str]) -> None:
         self._number = number
@@ -267,6 +280,7 @@ def checkpoint(
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
     objects.divided = equal_ranks.check(objects.signatures, (every_steps, keep, source, optional), ranks)
+    objects.most_ranks = ranks.world_size
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
     if ranks.rank == 0:

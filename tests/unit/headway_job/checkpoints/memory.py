@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import torch
 from headway_job import checkpoint
 from headway_job.checkpoints.state import memory, tensor_file
 
 from tests.unit.headway_job.checkpoints.training import Training
+
+MIB = 1 << 20
 
 
 def cramped_resume(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
@@ -20,10 +23,36 @@ def cramped_resume(rank: int, world: int, args: dict[str, Any], report: Any) -> 
         return known(self, name, expected)
 
     tensor_file.TensorFile._read = counted  # type: ignore[method-assign]
-    memory.left_bytes = lambda *_: 40 if rank == args["cramped"] else None
+    memory.most_bytes = lambda *_: 40 if rank == args["cramped"] else None
     try:
         run = checkpoint(args["folder"], **training.parts())
     finally:
         report(read=read)
     report(start=run.start)
+    run.close()
+
+
+class Stage:
+    """A part of a model that each rank saves by itself, with other tensors than those of the other ranks."""
+
+    def __init__(self, rank: int) -> None:
+        self.weight = torch.full((MIB // 4 + rank,), float(rank))
+
+    def state_dict(self) -> Any:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.weight = state["weight"]
+
+
+def stages(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Save, with memory for the stage of one rank but not for those of two, and report what was restored."""
+    memory.most_bytes = lambda *_: MIB * 3 // 2
+    stage = Stage(rank)
+    if args["resumed"]:
+        stage.weight.zero_()
+    run = checkpoint(args["folder"], stage=stage)
+    report(start=run.start, weight=[float(stage.weight.mean()), len(stage.weight)])
+    run.save()
+    run.step(run.start)
     run.close()

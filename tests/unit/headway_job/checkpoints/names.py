@@ -73,3 +73,35 @@ def different_by_rank(rank: int, world: int, args: dict[str, Any], report: Any) 
         again = checkpoint(args["folder"], model=wide, mine=Each(narrow.requires_grad_(False)))
         report(start=again.start, weight=float(narrow.weight.mean()))
         again.close()
+
+
+def stages(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Divide six layers among the ranks, of different sizes each; save, and report what was restored."""
+    model, stage = nn.Linear(1, 1), nn.Linear(1, 6 // world + rank)
+    nn.init.constant_(model.weight, args["value"])
+    nn.init.constant_(stage.weight, args["value"])
+    try:
+        run = checkpoint(args["folder"], model=model, stage=Each(stage), optional=args["optional"])
+    except Refused as error:
+        report(refused=str(error))
+        return
+    report(start=run.start, weights=[float(one.weight.detach().mean()) for one in (model, stage)])
+    run.save()
+    run.step(run.start)
+    run.close()
+
+
+def mixed_list(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Give a list of a model, of which rank 0's is saved for all, and an object that each rank saves by itself."""
+    average, own = nn.Linear(2, 2 + rank * args["differs"]), nn.Linear(2, 2 + rank)
+    nn.init.constant_(average.weight, args["value"] + rank)
+    nn.init.constant_(own.weight, args["value"] + rank)
+    try:
+        run = checkpoint(args["folder"], parts=[average, Each(own)])
+    except Refused as error:
+        report(refused=str(error))
+        return
+    report(start=run.start, weights=[float(one.weight.detach().mean()) for one in (average, own)])
+    run.save()
+    run.step(run.start)
+    run.close()

@@ -56,6 +56,38 @@ def test_another_number_of_ranks_is_refused_if_each_had_tensors_of_its_own(
     assert named.reported("start") == 2
 
 
+@pytest.mark.parametrize("world", [1, 3])
+def test_parts_that_another_number_of_ranks_cannot_use_are_left_out_if_they_are_optional(
+    fork_server: ForkServer, folder: Path, world: int
+) -> None:
+    fork_server.run("names.stages", 2, folder=folder, value=5.0, optional=[])
+
+    ended = fork_server.run("names.stages", world, folder=folder, value=0.0, optional=["stage"])
+
+    assert ended.ends == [0] * world, ended.logs
+    for rank in range(world):
+        assert ended.reported("start", rank) == 1
+        assert ended.reported("weights", rank) == [5.0, 0.0]
+        assert "The state of stage in checkpoint" in ended.logs[rank]
+        assert "each of 2 ranks had saved another part of it" in ended.logs[rank]
+        assert "has no state of stage" not in ended.logs[rank]
+
+
+def test_in_a_list_only_the_shared_objects_have_to_be_equal(fork_server: ForkServer, folder: Path) -> None:
+    for value in (5.0, 0.0):
+        ended = fork_server.run("names.mixed_list", 2, folder=folder, value=value, differs=0)
+        assert ended.ends == [0, 0], ended.logs
+    assert [ended.reported("start", rank) for rank in (0, 1)] == [1, 1]
+    assert [ended.reported("weights", rank) for rank in (0, 1)] == [[5.0, 5.0], [5.0, 6.0]]
+
+    fewer = fork_server.run("names.mixed_list", 1, folder=folder, value=0.0, differs=0)
+    unequal = fork_server.run("names.mixed_list", 2, folder=folder, value=0.0, differs=1)
+
+    assert "each of which had other tensors in parts" in fewer.reported("refused")
+    for rank in (0, 1):
+        assert "with different tensors: parts. " in unequal.reported("refused", rank)
+
+
 def test_lazy_modules_are_compared_without_shapes(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("names.different_by_rank", 2, folder=folder, case="lazy")
     assert ended.ends == [0, 0], ended.logs

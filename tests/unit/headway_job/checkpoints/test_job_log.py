@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import headway_job
 import pytest
 from headway_job.checkpoints import job_log
 from headway_job.checkpoints.job_log import LineWriter
 from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
+from headway_job.checkpoints.ranks.save_agreement import RankLeft
 from headway_job.hook.save_requests import SaveRequests
 
 
@@ -89,6 +92,36 @@ def test_handlers_of_logging_that_hang_hold_nothing_up_and_get_the_records(
     ]
 
 
+@pytest.mark.timeout(120)
+def test_a_state_that_cannot_be_copied_is_reported_while_handlers_hang(
+    log: HangingLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other ranks wait for this one's answer."""
+    torch = pytest.importorskip("torch")
+    for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_RESTART_COUNT", "HEADWAY_CONTINUE_FROM", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("headway_job.checkpoints.run.install_signal_handler", lambda _trigger: None)
+    run = headway_job.checkpoint(str(tmp_path / "run"), model=torch.nn.Linear(1, 1))
+    monkeypatch.setattr(run._objects, "copy", lambda _rank: 1 // 0)
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: log.write(record.getMessage()))
+    logger = logging.getLogger("headway_job")
+    logger.addHandler(handler)
+    try:
+        run.save()
+        run.step(0)
+        run._stop_saving(RankLeft("rank 1 has left"))
+        run.close()
+        assert log.lines == []
+        log.go_on.set()
+        for _ in range(3):
+            assert log.taken.acquire(timeout=60.0)
+    finally:
+        logger.removeHandler(handler)
+    assert log.lines[0].startswith("There is no checkpoint of step 1, as the state could not be copied")
+    assert log.lines[-1].startswith("After step 1 this run saves no more checkpoints: rank 1 has left")
+
+
 @pytest.mark.timeout(60)
 def test_lines_beyond_a_number_are_left_out_while_it_hangs_and_later_ones_are_written(
     log: HangingLog, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +153,24 @@ def test_one_line_that_cannot_be_written_costs_no_other(log: HangingLog, monkeyp
     job_log.write_line("kept")
     assert log.taken.acquire(timeout=60.0)
     assert log.lines == ["headway: kept\n"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_lines_are_written_by_the_caller_where_no_thread_can_start(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(_thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(job_log, "_writer", LineWriter())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        job_log.write_line("first")
+        job_log._writer.put(fails)  # type: ignore[arg-type]
+        job_log.write_line("second")
+        assert capfd.readouterr().err == "headway: first\nheadway: second\n"
+    job_log.write_line("third")
+    assert capfd.readouterr().err == "headway: third\n"
 
 
 _CHILD = """

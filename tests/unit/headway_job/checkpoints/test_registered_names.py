@@ -142,6 +142,39 @@ def test_an_object_whose_state_is_none_is_restored(folder: Path) -> None:
     assert thing.state is None
 
 
+class Stateless:
+    """An object with both methods, as a framework wants them, and no state."""
+
+    def state_dict(self) -> Any:
+        pass
+
+    def load_state_dict(self, state: Any) -> None:
+        state["count"]
+
+
+class StatelessOptimizer(torch.optim.SGD):
+    """An optimizer without a state."""
+
+    def state_dict(self) -> Any:
+        return None
+
+
+def test_objects_that_have_no_state_and_cannot_load_none_stay_as_they_are(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def objects(value: float) -> dict[str, Any]:
+        own = StatelessOptimizer([torch.zeros(1, requires_grad=True)], lr=0.1)
+        return {"model": weighted(value), "optimizer": own, "thing": Stateless()}
+
+    trained(folder, **objects(5.0))
+    found = objects(0.0)
+    assert trained(folder, **found).start == 2
+    assert found["model"].weight.item() == 5.0
+    said = "\n".join(row.getMessage() for row in caplog.records)
+    assert "has no state of thing, which stays as it is" in said
+    assert "has no state of optimizer, which stays as it is" in said
+
+
 def test_rank_0_may_be_the_only_one_with_an_object(fork_server: ForkServer, folder: Path) -> None:
     first = fork_server.run("names.average_on_rank_0", 2, folder=folder, names=["ema", "spare"])
     second = fork_server.run("names.average_on_rank_0", 2, folder=folder, names=["ema", "spare"])

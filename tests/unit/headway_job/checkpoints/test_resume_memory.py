@@ -104,14 +104,14 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_read(
     before = everything(folder)
     size = next(len(data) for name, data in before.items() if name.endswith("rank-0.safetensors"))
 
-    monkeypatch.setattr(memory, "left_bytes", lambda _share: size - 1)
+    monkeypatch.setattr(memory, "most_bytes", lambda _share: size - 1)
     with pytest.raises(Refused, match=r"is intact, but does not fit into the memory \(rank 0 needs 0 MiB.*--mem"):
         begun(folder)
     assert read == []
     assert everything(folder) == before
 
     for left_bytes in (size, None):
-        monkeypatch.setattr(memory, "left_bytes", lambda _share, left=left_bytes: left)
+        monkeypatch.setattr(memory, "most_bytes", lambda _share, left=left_bytes: left)
         assert begun(folder).start == 1
 
 
@@ -129,6 +129,16 @@ def test_if_one_rank_has_too_little_memory_all_are_refused(fork_server: ForkServ
         assert found.reported("read", rank) == 0
         assert after.reported("start", rank) == 2
     assert everything(folder) == before
+
+
+def test_a_rank_needs_no_memory_for_what_only_rank_0_has(fork_server: ForkServer, folder: Path) -> None:
+    fork_server.run("memory.stages", 2, folder=folder, resumed=False)
+
+    ended = fork_server.run("memory.stages", 2, folder=folder, resumed=True)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert [ended.reported("start", rank) for rank in (0, 1)] == [1, 1]
+    assert [ended.reported("weight", rank) for rank in (0, 1)] == [[0.0, 1 << 18], [1.0, (1 << 18) + 1]]
 
 
 def test_whole_tensors_of_shards_that_do_not_fit_into_memory_are_refused() -> None:

@@ -181,19 +181,27 @@ class Signature(NamedTuple):
 
     kind: int
     number: int = 0
-    """The same for the same names and shapes of tensors; 0 = there is no object."""
+    """The same for the same names and shapes of tensors; 0 = there is no object. In a list with shared objects, of these alone."""
     sharded: bool = False
+    others: int = 0
+    """The same number for the other objects in a list with shared ones; 0 = there are none."""
 
 
 ABSENT, OWN, SHARED = 0, 1, 2
 """Kinds of signatures: there is no object; each rank saves its own; rank 0's is saved for all."""
 
 
-def signature(objects: List[StatefulObject], kind: int) -> Signature:
-    """Return the signature of the objects with one name; on all ranks."""
+def signature(shared: List[StatefulObject], own: List[StatefulObject]) -> Signature:
+    """Return the signature of the objects with one name; on all ranks. `own`: those that each rank saves by itself."""
+    if not shared:
+        return Signature(OWN, _number(own)) if own else Signature(ABSENT)
+    return Signature(SHARED, _number(shared), any(each.is_sharded for each in shared), _number(own) if own else 0)
+
+
+def _number(objects: List[StatefulObject]) -> int:
     rows = [row for each in objects for row in _rows(each)]
     digest = hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()
-    return Signature(kind, int.from_bytes(digest[:7], "big") + 1, any(each.is_sharded for each in objects))
+    return int.from_bytes(digest[:7], "big") + 1
 
 
 def local_shards(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
@@ -255,7 +263,7 @@ def _sharded_parameters(optimizer: torch.optim.Optimizer) -> Dict[int, Any]:
 
 def _check_keys(each: StatefulObject, saved: Any) -> None:
     """Raise Refused if the keys of an optimizer's state do not fit: FSDP1 has names of parameters, everything else numbers."""
-    if not isinstance(each.given, torch.optim.Optimizer):
+    if not isinstance(each.given, torch.optim.Optimizer) or not isinstance(saved, dict):
         return
     named = any(isinstance(one, str) for group in saved.get("param_groups", []) for one in group.get("params", []))
     if named != (each.fsdp1_model is not None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 _RESERVED_BYTES = 64 << 20
 """Reserved for everything else that the processes of the job do meanwhile."""
@@ -28,11 +28,46 @@ class MemoryBudget:
             )
         self._left_bytes -= size_bytes
 
+    def for_each_of(self, ranks: int) -> MemoryBudget:
+        """Return a budget from which each tensor takes as much as so many ranks need, which copy one like it at the same time."""
+        return _SharedBudget(self, ranks)
+
+
+class _SharedBudget(MemoryBudget):
+    """A part of another budget."""
+
+    def __init__(self, whole: MemoryBudget, ranks: int) -> None:
+        super().__init__(None)
+        self._whole = whole
+        self._ranks = ranks
+
+    def take(self, size_bytes: int) -> None:
+        self._whole.take(size_bytes * self._ranks)
+
 
 def left_bytes(share: int = 1, proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Optional[int]:
-    """Return the memory that this process's cgroups leave it, divided by `share`; None = they set no limit, or cannot be read."""
-    found = [left for limit, used in _limits(proc, root) for left in [limit - used] if limit < _UNLIMITED]
+    """Return the memory that this process's cgroups leave it, divided by `share`; None = they set no limit, or cannot be read.
+
+    For copies that can be left out: it leaves memory for the rest of the job, and no swap is used.
+    """
+    found = [group.limit - group.used for group in _limits(proc, root) if group.limit < _UNLIMITED]
     return max(min(found) - _RESERVED_BYTES, 0) // max(share, 1) if found else None
+
+
+def most_bytes(
+    share: int = 1, proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup", meminfo: str = "/proc/meminfo"
+) -> Optional[int]:
+    """Return the most memory that this process's cgroups let it use, with swap; None = they set no limit, or cannot be read.
+
+    What needs more cannot succeed. So a resume, without which the job cannot train, is refused for nothing less.
+    """
+    swap = _stat(meminfo).get("SwapFree:", 0) << 10
+    found = [
+        group.limit - group.used + max(min(swap, group.swap), 0)
+        for group in _limits(proc, root)
+        if group.limit < _UNLIMITED
+    ]
+    return max(min(found), 0) // max(share, 1) if found else None
 
 
 def ranks_here(env: Mapping[str, str]) -> int:
@@ -44,8 +79,28 @@ def ranks_here(env: Mapping[str, str]) -> int:
     return 1
 
 
-def _limits(proc: str, root: str) -> Iterator[Tuple[int, int]]:
-    """Yield limit and use in bytes of each cgroup above this process that has both. Memory that the kernel can free is not used."""
+class _Cgroup(NamedTuple):
+    """The memory of a cgroup, in bytes."""
+
+    limit: int
+    used: int
+    """Memory that the kernel can free is not used."""
+    swap: int
+    """Swap that it may use besides."""
+
+
+_FILES_V2 = ("memory.max", "memory.current", "memory.swap.max", "memory.swap.current")
+_FILES_V1 = (
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "memory.memsw.limit_in_bytes",
+    "memory.memsw.usage_in_bytes",
+)
+"""In v1, the last two are the sums of memory and swap."""
+
+
+def _limits(proc: str, root: str) -> Iterator[_Cgroup]:
+    """Yield each cgroup above this process that has a limit of memory and its use."""
     try:
         with open(proc, encoding="ascii", errors="replace") as file:
             rows = [line.rstrip("\n").split(":", 2) for line in file]
@@ -55,21 +110,21 @@ def _limits(proc: str, root: str) -> Iterator[Tuple[int, int]]:
         if len(row) != 3:
             continue
         if row[1] == "":
-            top, names = root, ("memory.max", "memory.current", "")
+            top, names, prefix = root, _FILES_V2, ""
         elif "memory" in row[1].split(","):
-            top, names = os.path.join(root, "memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+            top, names, prefix = os.path.join(root, "memory"), _FILES_V1, "total_"
         else:
             continue
         for folder in _upwards(top, row[2]):
-            limit, used = _number(folder, names[0]), _number(folder, names[1])
-            if limit is not None and used is not None:
-                stat = _stat(folder)
-                dropped = (
-                    f"{names[2]}active_file",
-                    f"{names[2]}inactive_file",
-                    "slab_reclaimable",
-                )  # the last in v2 only
-                yield limit, used - sum(stat.get(kind, 0) for kind in dropped)
+            limit, used, most_swap, swapped = (_number(folder, name) for name in names)
+            if limit is None or used is None:
+                continue
+            swap = _UNLIMITED if most_swap is None or swapped is None else most_swap - swapped
+            if names is _FILES_V1 and swap < _UNLIMITED:
+                swap -= limit - used
+            stat = _stat(folder + "/memory.stat")
+            dropped = (f"{prefix}active_file", f"{prefix}inactive_file", "slab_reclaimable")  # the last in v2 only
+            yield _Cgroup(limit, used - sum(stat.get(kind, 0) for kind in dropped), swap)
 
 
 def _upwards(top: str, path: str) -> List[str]:
@@ -86,12 +141,13 @@ def _number(folder: str, name: str) -> Optional[int]:
         return None
 
 
-def _stat(folder: str) -> Dict[str, int]:
+def _stat(path: str) -> Dict[str, int]:
+    """Return the numbers in a file of the kernel, by name. In /proc/meminfo, names end in a colon, and numbers are in KiB."""
     found: Dict[str, int] = {}
     try:
-        with open(os.path.join(folder, "memory.stat"), encoding="ascii") as file:
+        with open(path, encoding="ascii") as file:
             for line in file:
-                name, _, value = line.partition(" ")
+                name, value = line.split()[:2]
                 found[name] = int(value)
     except (OSError, ValueError):
         pass

@@ -10,9 +10,6 @@ import torch
 from ..errors import CheckpointError, Refused
 from . import memory, older_file, rng, tensor_file, tree_text
 from .dtensor import (
-    ABSENT,
-    OWN,
-    SHARED,
     Signature,
     StatefulObject,
     join_shards,
@@ -26,6 +23,8 @@ from .shards import Shard, ShardReader
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
 DIVIDED = "divided"
 """Key of these names in rank 0's file. Earlier versions ignore it."""
+_OWN_KEYS = ("own", "rng")
+"""Keys of what another rank does not need of rank 0's file."""
 _FORMAT, _VERSION = "headway_state", "1"
 
 
@@ -49,14 +48,14 @@ class StatefulObjects:
         """Name -> the tensors of its objects, as they are compared over ranks; also for names without an object."""
         self.divided: List[str] = []
         """Names of objects whose state has other tensors on each rank; set when the ranks were compared. Bound: the objects."""
+        self.most_ranks = 1 << 30
+        """Number of ranks of the run; set when it is known. A launcher may name more for a node."""
         self._sharded = any(each.is_sharded for each in self._objects)
 
     def _signature(self, name: str) -> Signature:
         """Return the signature of the object, or the list of objects, that was given under a name."""
         found = [each for each in self._objects if each.name == name or each.name.startswith(f"{name}.")]
-        if not found:
-            return Signature(ABSENT)
-        return signature(found, SHARED if any(map(_is_shared, found)) else OWN)
+        return signature([each for each in found if _is_shared(each)], [each for each in found if not _is_shared(each)])
 
     @property
     def names(self) -> Dict[str, bool]:
@@ -71,16 +70,20 @@ class StatefulObjects:
         All ranks compute FSDP1's states together. So if one object raises, this rank takes part in the others until the end.
         """
         state: Dict[str, Any] = {"own": {}, "rng": rng.capture()}
-        budget = memory.MemoryBudget(memory.left_bytes(memory.ranks_here(os.environ) if self._sharded else 1))
+        here = min(memory.ranks_here(os.environ), self.most_ranks)
+        budget = memory.MemoryBudget(memory.left_bytes(here if self._sharded else 1))
+        # Each rank of the node copies its own objects, and rank 0 alone those that are shared.
+        own_budget = budget.for_each_of(1 if self._sharded else here)
         shards: List[Shard] = []
         shared = {}
         trouble: Optional[Exception] = None
-        for each in self._objects:
+        # Own objects first: if there is too little memory for all, rank 0 notices it before it copies what is shared.
+        for each in sorted(self._objects, key=_is_shared):
             if trouble is not None and each.fsdp1_model is None:
                 continue
             try:
                 if not _is_shared(each):
-                    state["own"][each.name] = deep_copy(each.state(), budget, (each.name,))
+                    state["own"][each.name] = deep_copy(each.state(), own_budget, (each.name,))
                 elif rank == 0 or self._sharded:
                     shared[each.name] = split_shards(each, each.state(), shards, budget, keep=rank == 0)
             except Exception as error:
@@ -130,7 +133,8 @@ class StatefulObjects:
     def load(self, fitted: Mapping[str, Any]) -> List[str]:
         """Load the state into the objects, and return the names that the checkpoint lacks. Raises Refused if a state does not fit.
 
-        If one object raises, the others are loaded nevertheless, as ranks load FSDP1's states together.
+        An object that refuses the state None is lacking, too: its state_dict returns nothing. If one object raises, the others are
+        loaded nevertheless, as ranks load FSDP1's states together.
         """
         lacking = []
         trouble: Optional[Refused] = None
@@ -142,7 +146,10 @@ class StatefulObjects:
                 each.load(fitted[each.name])
             except Exception as error:
                 # A user's own object may raise anything.
-                trouble = trouble or _caused(_does_not_fit(each.name, error), error)
+                if fitted[each.name] is None:
+                    lacking.append(each.name)
+                else:
+                    trouble = trouble or _caused(_does_not_fit(each.name, error), error)
         if trouble is not None:
             raise trouble
         return lacking
@@ -164,12 +171,27 @@ def encode(state: Dict[str, Any]) -> Encoded:
     return Encoded(*tree_text.dumps(state, hidden=1))
 
 
-def read(file: BinaryIO) -> Dict[str, Any]:
-    """Load a rank's file, without executing anything in it. Raises ValueError if it has no state, and torch's errors."""
+def read(file: BinaryIO, *, own: bool = True) -> Dict[str, Any]:
+    """Load a rank's file, without executing anything in it. Raises ValueError if it has no state, and torch's errors.
+
+    `own`: False = without the tensors of the rank's own objects, for which no memory is used; its own state is then None.
+    """
+    tensors = _opened(file)
+    return _checked(tree_text.loads(tensors.metadata["state"], tensors.read, () if own else _OWN_KEYS))
+
+
+def shared_bytes(file: BinaryIO) -> int:
+    """Return the memory that the tensors need which `read` returns without the rank's own. Raises as it does."""
+    parsed = tree_text.parse(_opened(file).metadata["state"], _OWN_KEYS)
+    return sum(shape.size_bytes for number, shape in enumerate(parsed.shapes) if number in parsed.wanted)
+
+
+def _opened(file: BinaryIO) -> tensor_file.TensorFile:
     tensors = tensor_file.TensorFile(file)
     if tensors.metadata.get(_FORMAT) != _VERSION:
         raise ValueError(f"it has version {tensors.metadata.get(_FORMAT)!r}, and this headway_job reads {_VERSION}")
-    return _checked(tree_text.loads(str(tensors.metadata.get("state")), tensors.read))
+    tensors.metadata["state"] = str(tensors.metadata.get("state"))
+    return tensors
 
 
 def read_older(file: BinaryIO) -> Dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, BinaryIO, Container, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
 
@@ -34,6 +34,14 @@ class TensorShape(NamedTuple):
 
     dtype: torch.dtype
     shape: Tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it needs."""
+        elements = 1
+        for size in self.shape:
+            elements *= size
+        return elements * torch.empty((), dtype=self.dtype).element_size()
 
 
 def write(metadata: Dict[str, str], tensors: Sequence[torch.Tensor], file: BinaryIO) -> None:
@@ -73,23 +81,19 @@ class TensorFile:
         self.metadata = _object(header.pop(_METADATA, None), "its metadata")
         self._places = header
 
-    def read(self, shapes: List[TensorShape]) -> List[torch.Tensor]:
-        """Return all tensors of the file, which have these types and shapes. Raises ValueError."""
+    def read(self, shapes: List[TensorShape], wanted: Container[int]) -> Dict[int, torch.Tensor]:
+        """Return those of the file's tensors that are wanted, by number. All have these types and shapes. Raises ValueError."""
         if len(shapes) != len(self._places):
             raise ValueError(f"it has {len(self._places)} tensors, and its text names {len(shapes)}")
-        return [self._read(str(number), expected) for number, expected in enumerate(shapes)]
+        return {number: self._read(str(number), expected) for number, expected in enumerate(shapes) if number in wanted}
 
     def _read(self, name: str, expected: TensorShape) -> torch.Tensor:
         place = _object(self._places.get(name), f"tensor {name}").get("data_offsets")
         if not isinstance(place, list) or [type(one) for one in place] != [int, int]:
             raise ValueError(f"tensor {name} has no place")
         start, end = place
-        item = torch.empty((), dtype=expected.dtype).element_size()
-        elements = 1
-        for size in expected.shape:
-            elements *= size
-        if not 0 <= start <= end <= self._data_bytes or end - start != elements * item:
-            raise ValueError(f"tensor {name} has {elements} elements, which do not fit its bytes {start} to {end}")
+        if not 0 <= start <= end <= self._data_bytes or end - start != expected.size_bytes:
+            raise ValueError(f"tensor {name} needs {expected.size_bytes} bytes, and its place is from {start} to {end}")
         tensor = torch.empty(expected.shape, dtype=expected.dtype, device="cpu")
         self._file.seek(self._data_start + start)
         if not fill(memory_of(tensor), self._file):

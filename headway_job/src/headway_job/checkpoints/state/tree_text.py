@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 import torch
 
@@ -19,6 +19,7 @@ from .savable import path_text, unknown_type
 from .tensor_file import TensorShape
 
 Path = Tuple[Any, ...]
+Read = Callable[[List[TensorShape], Container[int]], Mapping[int, torch.Tensor]]
 _PLAIN = (type(None), bool, int, float, str)
 _SEQUENCES: Dict[str, Callable[[List[Any]], Any]] = {"tuple": tuple, "set": set, "size": torch.Size}
 _QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
@@ -34,15 +35,50 @@ def dumps(tree: Any, path: Path = (), hidden: int = 0) -> Tuple[str, List[torch.
     return json.dumps(_encode(tree, tensors, path, hidden)), tensors
 
 
-def loads(text: str, read: Callable[[List[TensorShape]], List[torch.Tensor]]) -> Any:
-    """Return the tree. `read` gets type and shape of each tensor, and returns them. Raises ValueError, and torch's errors."""
+class Parsed(NamedTuple):
+    """A text whose tensors are not read yet."""
+
+    coded: Any
+    shapes: List[TensorShape]
+    """Types and shapes of all tensors."""
+    wanted: Set[int]
+    """Numbers of the tensors that are in the tree."""
+
+
+def parse(text: str, without: Container[str] = ()) -> Parsed:
+    """Parse the text. `without`: keys of the tree, a dict, whose values become None. Raises ValueError."""
     shapes: List[TensorShape] = []
     coded = json.loads(text, object_hook=lambda row: _note_tensor(row, shapes))
-    tensors = read(shapes)
+    if not without:
+        return Parsed(coded, shapes, set(range(len(shapes))))
     try:
-        return _decode(coded, tensors)
+        keys, values = coded["dict"]
+        coded = {"dict": [keys, [None if key in without else of for key, of in zip(keys, values)]]}
+        return Parsed(coded, shapes, set(_numbers_in(coded)))
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ValueError("its text does not describe the state of a run") from error
+
+
+def loads(text: str, read: Read, without: Container[str] = ()) -> Any:
+    """Return the tree. `read` gets type and shape of each tensor, and the numbers of those to return. `without`: as in `parse`.
+
+    Raises ValueError, and torch's errors.
+    """
+    parsed = parse(text, without)
+    tensors = read(parsed.shapes, parsed.wanted)
+    try:
+        return _decode(parsed.coded, tensors)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"its text does not describe a state ({type(error).__name__}: {error})") from error
+
+
+def _numbers_in(coded: Any) -> Iterator[int]:
+    if isinstance(coded, list):
+        for one in coded:
+            yield from _numbers_in(one)
+    elif isinstance(coded, dict):
+        for kind, of in coded.items():
+            yield from [of[0]] if kind == "tensor" and isinstance(of, list) else _numbers_in(of)
 
 
 def _encode(value: Any, tensors: List[torch.Tensor], path: Path, hidden: int) -> Any:
@@ -135,7 +171,7 @@ def _note_tensor(row: Dict[str, Any], shapes: List[TensorShape]) -> Dict[str, An
     return row
 
 
-def _decode(coded: Any, tensors: List[torch.Tensor]) -> Any:
+def _decode(coded: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
     if isinstance(coded, list):
         return [_decode(one, tensors) for one in coded]
     if not isinstance(coded, dict):
@@ -152,7 +188,7 @@ def _decode(coded: Any, tensors: List[torch.Tensor]) -> Any:
     raise ValueError(f"its text has the unknown kind {kind!r}")
 
 
-def _decode_sparse(of: List[Any], tensors: List[torch.Tensor]) -> torch.Tensor:
+def _decode_sparse(of: List[Any], tensors: Mapping[int, torch.Tensor]) -> torch.Tensor:
     """Return a sparse tensor. torch checks that its indices are inside of its shape, as other indices would reach other memory."""
     layout, shape, coalesced, *coded = of
     parts = [_decode(part, tensors) for part in coded]

@@ -7,10 +7,10 @@ import logging
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import Callable, Iterable, List, Mapping, Optional
 
 from ..errors import Refused
-from . import node_local
 from .base import Store
 from .local import LocalStore
 from .redact import redact_url
@@ -19,7 +19,9 @@ from .remote import RemoteStore
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
 _WITHIN = "checkpoints"
-"""Folder within the working directory, or the one from which the job was submitted."""
+"""Folder within the working directory of each rank. Another default would hide the checkpoints of runs that were started again."""
+_CLAIM = "job-"
+"""With a job's id, the name of a folder in that of a run, which says that it belongs to that job."""
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
@@ -37,7 +39,7 @@ def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) ->
                 "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
                 "process its own folder."
             )
-        base = _base(env, name or _script())
+        base = _base(env)
         url = f"{base}/{_default_folder(base, env, name or _script())}"
     return _open(url)
 
@@ -49,22 +51,16 @@ def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
     """
     url = source
     if _JOB_ID.fullmatch(source):
-        base = _base(os.environ, name or _script())
+        base = _base(os.environ)
         env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
         url = f"{base}/{_earlier_folder(base, env, name or _script())}"
     local = _local(url)
     return None if local is not None and not os.path.isdir(local) else _open(url)
 
 
-def _base(env: Mapping[str, str], name: str) -> str:
+def _base(env: Mapping[str, str]) -> str:
     """Return the folder or URL that has the default folders of all runs."""
-    if env.get(_BASE):
-        return env[_BASE].rstrip("/")
-    shared = node_local.shared_submit_folder(env)
-    # A run that began with an earlier version has its checkpoints in the working directory.
-    if shared is None or os.path.lexists(os.path.join(_WITHIN, key(env, name))):
-        return _WITHIN
-    return os.path.join(shared, _WITHIN)
+    return (env.get(_BASE) or _WITHIN).rstrip("/")
 
 
 def _open(url: str) -> Store:
@@ -150,7 +146,8 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
 def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optional[str]:
     """Return the folder that an earlier version made for this task of an array, without the job's own id; None = there is none.
 
-    Only a job that Slurm has started again can have one. Another one that finds it has inherited the variables of the array.
+    Only a job that Slurm has started again can have one. Another one that finds it has inherited the variables of the array, and
+    maybe the count of starts, too. So the first job that uses the folder leaves its id there, and no other job uses it.
     """
     if _number(env, "SLURM_RESTART_COUNT") < 1:
         return None
@@ -160,6 +157,8 @@ def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optiona
     task = {**env, "SLURM_JOB_ID": _task(env), "SLURM_ARRAY_JOB_ID": ""}
     older = [each for each in (key(task, name), _joined(task, name, _clean)) if each in names or _exists(base, each)]
     found = older[0] if older else older_key(task, name, names)
+    if found is not None and not _claimed(f"{base}/{found}", env):
+        return None
     if found is not None:
         _log.warning(
             "Checkpoints are kept in the folder %s, which an earlier version of headway_job has named. Jobs that this task of an "
@@ -167,6 +166,26 @@ def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optiona
             found, key(env, name),
         )  # fmt: skip
     return found
+
+
+def _claimed(folder: str, env: Mapping[str, str]) -> bool:
+    """Claim the folder of a run for this job, and return True; False = another job has claimed it. Raises Refused.
+
+    All ranks do so at once, with the same id.
+    """
+    mark = _CLAIM + env.get("SLURM_JOB_ID", "")
+    try:
+        store = _open(folder)
+        claims = [each for each in store.folders() if each.startswith(_CLAIM)]
+    except OSError as error:
+        raise _not_listed(folder, error) from error
+    if claims:
+        return mark in claims
+    with suppress(OSError):  # a full disk, or one that is read-only: the checkpoints there can be restored nevertheless
+        store.make(mark)
+        if mark not in store.folders():  # an object store has no empty folders
+            store.write(mark, "claim", lambda _file: None)
+    return True
 
 
 def _names_in(base: str) -> List[str]:

@@ -41,23 +41,11 @@ def warn(where: str, env: Mapping[str, str]) -> None:
     if kind is not None:
         _log.warning(
             "Checkpoints are kept in the folder %s, on a file system of this node alone (%s). If Slurm starts the job again on "
-            "another node, it does not find them, and begins at step 0. Set HEADWAY_CHECKPOINT_DIR to a folder that all nodes "
-            "share, or give headway_job.checkpoint one.",
+            "another node, it does not find them, and begins at step 0. Name a folder that all nodes share: in the job script, "
+            "before the program is started, by `export HEADWAY_CHECKPOINT_DIR=FOLDER` (each job gets its own folder in it), or in "
+            "the program, by headway_job.checkpoint(FOLDER, ...).",
             where, kind,
         )  # fmt: skip
-
-
-def shared_submit_folder(env: Mapping[str, str]) -> Optional[str]:
-    """Return the folder from which the job was submitted, if the job works on a file system of its node, and that one is shared.
-
-    None = the working directory is as good, or the job cannot write there.
-    """
-    submitted = env.get("SLURM_SUBMIT_DIR", "")
-    if not env.get("SLURM_JOB_ID") or not os.path.isabs(submitted):
-        return None
-    if file_system(os.curdir) is None or file_system(submitted) is not None:
-        return None
-    return submitted if os.path.isdir(submitted) and os.access(submitted, os.W_OK | os.X_OK) else None
 
 
 def _mounts() -> List[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-
-from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, ranks_here
+import torch
+from headway_job.checkpoints.state import memory, state_dict
+from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, most_bytes, ranks_here
 
 from tests.unit.headway_job.checkpoints.conftest import ForkServer
 
@@ -59,6 +61,48 @@ def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
     assert left_bytes(1, str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
 
 
+@pytest.mark.parametrize(
+    ("limit", "swapped", "free", "most"),
+    [
+        ("0", "0", 500, 300), ("200", "50", 500, 450), ("max", "50", 500, 800), ("max", "50", 0, 300), (None, None, 500, 800),
+        ("50", "60", 500, 300),
+    ],
+)  # fmt: skip
+def test_a_resume_may_use_the_swap_that_the_cgroup_allows_and_no_memory_is_reserved(
+    tmp_path: Path, limit: str | None, swapped: str | None, free: int, most: int
+) -> None:
+    proc, meminfo = tmp_path / "cgroup", tmp_path / "meminfo"
+    proc.write_text("0::/job\n")
+    meminfo.write_text(f"MemTotal:       9999 kB\nSwapFree:   {free * 1024} kB\nHugePages_Total:       0\n")
+
+    def in_bytes(text: str) -> str:
+        return text if text == "max" else str(int(text) * MIB)
+
+    cgroup(tmp_path / "job", memory__max=f"{1000 * MIB}", memory__current=f"{700 * MIB}")
+    if limit is not None and swapped is not None:
+        cgroup(tmp_path / "job", memory__swap__max=in_bytes(limit), memory__swap__current=in_bytes(swapped))
+
+    assert most_bytes(1, str(proc), str(tmp_path), str(meminfo)) == most * MIB
+    assert most_bytes(3, str(proc), str(tmp_path), str(meminfo)) == most * MIB // 3
+    assert left_bytes(1, str(proc), str(tmp_path)) == (300 - 64) * MIB
+
+
+@pytest.mark.parametrize(("both", "most"), [(1000, 300), (1150, 450), (5000, 800)])
+def test_in_v1_the_limit_of_memory_and_swap_together_counts(tmp_path: Path, both: int, most: int) -> None:
+    proc, meminfo = tmp_path / "cgroup", tmp_path / "meminfo"
+    proc.write_text("4:memory:/job\n")
+    meminfo.write_text(f"SwapFree: {500 * 1024} kB\n")
+    cgroup(
+        tmp_path / "memory" / "job",
+        memory__limit_in_bytes=f"{1000 * MIB}",
+        memory__usage_in_bytes=f"{700 * MIB}",
+        memory__memsw__limit_in_bytes=f"{both * MIB}",
+        memory__memsw__usage_in_bytes=f"{700 * MIB}",
+    )
+
+    assert most_bytes(1, str(proc), str(tmp_path), str(meminfo)) == most * MIB
+
+
 def test_without_limits_there_is_no_bound(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
     assert left_bytes(1, str(proc), str(tmp_path)) is None
@@ -67,7 +111,8 @@ def test_without_limits_there_is_no_bound(tmp_path: Path) -> None:
     cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
     assert left_bytes(1, str(proc), str(tmp_path)) is None
     MemoryBudget(None).take(1 << 80)
-    left_bytes()  # of this machine, with any limits
+    assert most_bytes(1, str(proc), str(tmp_path)) is None
+    left_bytes(), most_bytes()  # of this machine, with any limits
 
 
 def test_a_budget_gets_smaller() -> None:
@@ -81,6 +126,52 @@ def test_a_budget_gets_smaller() -> None:
 def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
     assert ranks_here({}) == ranks_here({"LOCAL_WORLD_SIZE": "many"}) == ranks_here({"SLURM_NTASKS_PER_NODE": "0"}) == 1
     assert ranks_here({"LOCAL_WORLD_SIZE": "8", "SLURM_NTASKS_PER_NODE": "1"}) == 8
+
+
+class Stage:
+    """An object that each rank saves by itself."""
+
+    def __init__(self) -> None:
+        self.weight = torch.zeros(100)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.weight = state["weight"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "left", "fits"), [(0, 1999, False), (0, 2000, True), (1, 1599, False), (1, 1600, True)]
+)
+def test_ranks_that_each_copy_their_own_objects_divide_the_memory_of_their_node(
+    monkeypatch: pytest.MonkeyPatch, rank: int, left: int, fits: bool
+) -> None:
+    """Each of four ranks needs 400 bytes for its stage, and rank 0 as many for the model of all."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(memory, "left_bytes", lambda share: left // share)
+    model = torch.nn.Linear(10, 10, bias=False)
+    objects = state_dict.StatefulObjects({"model": model, "stage": Stage()})
+    objects.most_ranks = 4
+    if not fits:
+        with pytest.raises(MemoryError):
+            objects.copy(rank)
+        return
+    assert objects.copy(rank)["own"]["stage"]["weight"].shape == (100,)
+
+
+def test_of_rank_0_s_file_other_ranks_read_only_what_is_shared() -> None:
+    model = torch.nn.Linear(10, 10, bias=False)
+    state = state_dict.StatefulObjects({"model": model, "stage": Stage()}).copy(0)
+    file = io.BytesIO()
+    state_dict.encode(state).write(file)
+
+    found = state_dict.read(file, own=False)
+
+    assert (found["own"], found["rng"]) == (None, None)
+    assert found["shared"]["model"]["weight"].equal(model.weight)
+    assert state_dict.shared_bytes(file) == 400
+    assert state_dict.read(file)["own"]["stage"]["weight"].shape == (100,)
 
 
 def test_a_state_that_does_not_fit_into_memory_fails_only_that_checkpoint(

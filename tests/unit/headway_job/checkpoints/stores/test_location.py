@@ -85,6 +85,29 @@ def test_a_task_of_an_array_that_began_with_an_earlier_version_finds_its_folder(
     assert found() == own
 
 
+@pytest.mark.parametrize("store", ["{}", "memory://{}"])
+@pytest.mark.parametrize("older", ["blue-17_1-train", "blue-my_net-17_1-train"])
+def test_a_job_that_inherits_the_count_of_starts_does_not_use_the_older_folder_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, older: str
+) -> None:
+    if store.startswith("memory"):
+        pytest.importorskip("fsspec")
+    base = store.format(tmp_path)
+    monkeypatch.setenv("HEADWAY_CHECKPOINT_DIR", base)
+    for variable, value in {**JOB, **ARRAY, "SLURM_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(variable, value)
+    within = RemoteStore(f"{base}/{older}") if store.startswith("memory") else LocalStore(f"{tmp_path}/{older}")
+    within.make(folder_name(1, 1))
+    within.write(folder_name(1, 1), rank_file(0), lambda file: file.write(b"state") and None)
+
+    def found(job: str) -> str:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        return Path(open_store(None, "train", single_rank=True).where).name
+
+    assert [found(job) for job in ("19", "25", "19", "25")] == [older, "blue-17_1.25-train"] * 2
+    assert Catalog(within, 1).next_number() == 2
+
+
 def test_the_folder_of_a_task_of_an_array_is_found_by_the_ids_that_a_user_knows() -> None:
     names = [
         "blue-17_1.190-train",

@@ -85,50 +85,29 @@ def test_a_job_whose_checkpoints_only_its_node_has_is_warned(
     assert bool(said) == warned
     for text in said:
         assert f"folder {tmp_path / 'run'}, on a file system of this node alone (xfs)" in text
-        assert "Set HEADWAY_CHECKPOINT_DIR to a folder that all nodes share" in text
+        assert "Name a folder that all nodes share" in text
+        assert "export HEADWAY_CHECKPOINT_DIR=FOLDER" in text
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a shared folder from which a job was submitted that works in a folder of its node."""
+@pytest.mark.parametrize("submitted_from", ["shared", "local"])
+def test_a_job_that_works_on_its_nodes_disk_finds_its_checkpoints_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, submitted_from: str
+) -> None:
+    """Jobs that were started again have them there, and another default would make them begin at step 0."""
     home, scratch = tmp_path / "home", tmp_path / "scratch"
     home.mkdir()
-    scratch.mkdir()
-    mounted(tmp_path, monkeypatch, f"1 1 1:1 / / rw - ext4 disk rw\n2 1 1:2 / {home} rw - nfs4 server rw\n")
-    monkeypatch.chdir(scratch)
+    kind = "nfs4" if submitted_from == "shared" else "xfs"
+    mounted(tmp_path, monkeypatch, f"1 1 1:1 / / rw - ext4 disk rw\n2 1 1:2 / {home} rw - {kind} server rw\n")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_SUBMIT_DIR", str(home))
-    return home
+    (scratch / "checkpoints" / "16-train").mkdir(parents=True)
+    monkeypatch.chdir(scratch)
 
-
-def test_a_job_that_works_on_its_nodes_disk_keeps_checkpoints_where_it_was_submitted(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert open_store(None, "train", single_rank=True).where == str(home / "checkpoints" / "17-train")
-    monkeypatch.setenv("SLURM_JOB_ID", "18")
-    earlier = open_earlier("17", "train")
+    assert open_store(None, "train", single_rank=True).where == str(scratch / "checkpoints" / "17-train")
+    earlier = open_earlier("16", "train")
     assert earlier is not None
-    assert earlier.where == str(home / "checkpoints" / "17-train")
+    assert earlier.where == str(scratch / "checkpoints" / "16-train")
 
-    # A run that began with an earlier version
-    (tmp_path / "scratch" / "checkpoints" / "18-train").mkdir(parents=True)
-    assert open_store(None, "train", single_rank=True).where == str(tmp_path / "scratch" / "checkpoints" / "18-train")
-
-
-@pytest.mark.parametrize("case", ["shared", "both local", "no job", "missing", "a variable"])
-def test_otherwise_the_working_directory_is_the_default(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    expected = tmp_path / "scratch" / "checkpoints"
-    if case == "shared":
-        mounted(tmp_path, monkeypatch, "1 1 1:1 / / rw - nfs4 server rw\n")
-    elif case == "both local":
-        mounted(tmp_path, monkeypatch, "1 1 1:1 / / rw - ext4 disk rw\n")
-    elif case == "no job":
-        monkeypatch.delenv("SLURM_JOB_ID")
-    elif case == "missing":
-        home.rmdir()
-    else:
-        expected = tmp_path / "given"
-        monkeypatch.setenv("HEADWAY_CHECKPOINT_DIR", str(expected))
-    assert Path(open_store(None, "train", single_rank=True).where).parent == expected
+    checkpoint(model=torch.nn.Linear(1, 1)).close()
+    assert sum("this node alone (ext4)" in row.getMessage() for row in caplog.records) == 1
+    assert not any(home.iterdir())
