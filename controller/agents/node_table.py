@@ -91,6 +91,11 @@ class NodeTable:
         """Return the remote addresses of the connections that carry an agent."""
         return {stream.other_end for stream in self._streams.values() if stream.other_end is not None}
 
+    def check_room(self, node: str) -> None:
+        """Raise RefusedError while as many other agents are connected as may be."""
+        if node not in self._streams and len(self._streams) >= self._max_nodes:
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_nodes} agents are connected")
+
     def enter(self, stream: AgentStream, hello: agent_pb2.AgentHello) -> None:
         """Make this the stream of its node; an earlier stream of the node is closed. Raises RefusedError."""
         before = self._streams.get(stream.node)
@@ -98,8 +103,7 @@ class NodeTable:
             if before.called_s >= stream.called_s:
                 raise RefusedError(grpc.StatusCode.ABORTED, f"a later stream of {stream.node} is open")
             before.end(grpc.StatusCode.ABORTED, f"{stream.node} has opened a newer stream")
-        elif len(self._streams) >= self._max_nodes:
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_nodes} agents are connected")
+        self.check_room(stream.node)
         self._streams[stream.node] = stream
         known = self._nodes.get(stream.node)
         self._set(

@@ -87,7 +87,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Bound: the controller's own parts."""
         self.on_connect: list[ConnectListener] = []
         """Bound: the controller's own parts."""
-        self._admission = Admission(seal, settings.uids, knows)
+        self._admission = Admission(seal, settings.uids, knows, max_nodes=settings.max_nodes)
         self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
         self._dial_rate = DialRate()
         self._refusals = Refusals()
@@ -203,7 +203,12 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)
         hello = admitted.hello
+        own_address = self._addresses is not None and await self._addresses.is_of(hello.node, context.peer())
+        self._table.check_room(hello.node)
         self._dial_rate.take(hello.node)
+        self._admission.remember(
+            admitted, host_of(context.peer()), own_address=own_address
+        )  # last: refused calls leave none
         try:
             highest = await self._storage.highest(hello)
         except ProfileStoreError as error:
@@ -225,7 +230,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         with self._gate.opening(context.peer()):
             try:
                 async with asyncio.timeout(self._settings.hello_timeout_s):
-                    ticket = await self._admission.ticket(context.invocation_metadata() or (), host_of(context.peer()))
+                    ticket = await self._admission.ticket(context.invocation_metadata() or ())
                     first = await context.read()
             except TimeoutError:
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello in time") from None

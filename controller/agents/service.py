@@ -46,7 +46,10 @@ async def serve_agents(
         yield None
         return
     codec = _credential_codec(settings)
-    counted = StoreSettings(window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * settings.agents_report_interval_s)
+    interval_s = settings.agents_report_interval_s
+    counted = StoreSettings(
+        window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * interval_s, report_interval_s=interval_s
+    )
     with closing(ProfileStore(settings.profiles_path, counted)) as store:
         server = AgentsServer(
             _server_settings(settings),

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,10 @@ import structlog
 from controller.base.sqlite_file import UnusableFileError, connect, is_damage, move_aside, name_aside, set_aside
 from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
-from controller.profiles.intake import Intake
+from controller.profiles.intake import Intake, claims_in
 from controller.profiles.reader import ProfileReader, ProfileStoreError
-from controller.profiles.sightings import Arrival, ProfileRow, Sighting, gpu_models, profile_of, sighting_of
-from controller.profiles.windows import Links, RunKey, SlurmRun, Throughput, own_nodes, window_throughputs
+from controller.profiles.sightings import Arrival, Sighting, gpu_models, profile_of, sighting_of
+from controller.profiles.windows import Links, SlurmRun, Throughput, own_nodes, window_throughputs
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
@@ -55,6 +55,8 @@ class StoreSettings:
     keep_one_in: int = 20
     keep_receipts_days: float = 30.0
     """Days that the last report numbers of agents are kept after their last report, and that nodes are kept."""
+    report_interval_s: float = 5.0
+    """Interval at which agents report each job; the limit on the reports of one node follows from it."""
 
 
 class ProfileStore(ProfileReader):
@@ -75,7 +77,7 @@ class ProfileStore(ProfileReader):
         Bound: these nodes."""
         self._runs: dict[int, SlurmRun] = {}
         """Slurm's present runs as last stored, by job. Bound: the jobs of one snapshot."""
-        self._intake = Intake()
+        self._intake = Intake(self.settings.report_interval_s)
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
         self._ended = False
@@ -182,7 +184,7 @@ class ProfileStore(ProfileReader):
     def take(self, arrivals: Sequence[Arrival]) -> list[bool]:
         """Store the new reports. Returns for each whether it was new. Raises ProfileStoreError, and then nothing is stored."""
         new = []
-        with self._writing() as db:
+        with self._intake.counting(), self._writing() as db:
             for arrival in arrivals:
                 number, highest = arrival.report.number, self.highest(arrival.node, arrival.run_id)
                 new.append(number > highest)
@@ -196,10 +198,14 @@ class ProfileStore(ProfileReader):
                 self._keep(db, arrival)
         return new
 
+    def left_out(self) -> Counter[str]:
+        """Return by node how many reports exceeded the limits and were not used, since the last call."""
+        return self._intake.left_out()
+
     def _keep(self, db: sqlite3.Connection, arrival: Arrival) -> None:
         self._note_gpus(db, arrival)
         profile, found = profile_of(arrival), sighting_of(arrival, self._gpu_models_of(arrival.node))
-        if not self._intake.permits(arrival.node, _runs_in(profile, found), arrival.time_s):
+        if not self._intake.permits(arrival.node, claims_in(profile, found), arrival.time_s):
             return
         if profile is not None:
             tables.insert_profile(db, profile)
@@ -261,6 +267,7 @@ class ProfileStore(ProfileReader):
                 if self._runs.get(job_id) != run:
                     tables.insert_run(db, run)
         self._runs = noted
+        self._intake.note_present(jobs_by_node, (run.run for run in noted.values()))
 
     def note_node(self, name: str, link_bits_per_s: int | None, run_id: str = "", time_s: float = 0.0) -> None:
         """Store the speed of the node's fastest network interface. The node is kept as long as the receipt of a run of its agent:
@@ -331,7 +338,7 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(samples_s),))
             db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(samples_s),))
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
-            self._thin(db, now_s - self.settings.keep_all_hours * 3600)
+            thinned_s = self._thin(db, now_s - self.settings.keep_all_hours * 3600)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
             db.execute(tables.SURPLUS, {"since": self._pruned_profile, "most": tables.MAX_PROFILES})
             (newest,) = db.execute("SELECT IFNULL(MAX(id), 0) FROM profile").fetchone()
@@ -339,10 +346,12 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
             tables.limit_rows(db)
             db.execute("DELETE FROM node WHERE name NOT IN (SELECT node FROM receipt)")
+        # Only now: after a failure the next call has the same work to do.
         self._pruned_profile = newest
+        self._thinned_s = max(self._thinned_s, thinned_s)
 
-    def _thin(self, db: sqlite3.Connection, until_s: float) -> None:
-        """Delete older windows that are not to be kept. Every later call keeps what one call has kept."""
+    def _thin(self, db: sqlite3.Connection, until_s: float) -> float:
+        """Delete older windows that are not to be kept, and return where the next call begins. It keeps what this one has kept."""
         settings = self.settings
         db.execute(
             tables.THIN,
@@ -351,9 +360,7 @@ class ProfileStore(ProfileReader):
                 "first": settings.keep_first, "one_in": settings.keep_one_in,
             },
         )  # fmt: skip
-        self._thinned_s = max(
-            self._thinned_s, until_s - settings.keep_samples_s
-        )  # windows may be computed as late as this
+        return until_s - settings.keep_samples_s  # windows may be computed as late as this
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -362,8 +369,10 @@ class ProfileStore(ProfileReader):
             with transaction(self._usable()) as db:
                 yield db
         except _OF_A_ROW:  # another attempt would fail too
+            self._gpu_models.clear()
             raise
         except sqlite3.Error as error:
+            self._gpu_models.clear()  # they may be of what was not written
             raise self._failed("written", error) from error
 
     @contextmanager
@@ -375,15 +384,6 @@ class ProfileStore(ProfileReader):
             if self._db.in_transaction:  # inside a write that needs this data
                 raise
             raise self._failed("read", error) from error
-
-
-def _runs_in(profile: ProfileRow | None, found: Sighting | None) -> set[Hashable]:
-    """Return the runs that a report is about, as it claims, or the jobs whose processes it lists."""
-    if profile is not None:
-        return {profile.run}
-    if found is None:
-        return set()
-    return set(found.present) if found.sample is None else {RunKey(found.sample.job_id, found.sample.claimed_restart)}
 
 
 def _gpu_models_in(text: str) -> dict[int, str]:

@@ -7,6 +7,8 @@ places for ever.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -14,13 +16,16 @@ REQUEST_S = 10.0
 """Longest time from the start of a connection to its first complete request, body included."""
 ANSWER_S = 60.0
 """Longest time from a complete request until the client has taken the answer."""
+STALL_S = 10.0
+"""Longest time in which a client takes nothing of an answer that waits for it."""
 
 
 class ImpatientProtocol(H11Protocol):
     """One connection of the page.
 
     Invariant: a connection always has a deadline, at which it is aborted. When all places are taken, a new connection gets the
-    place of the one that has waited longest for a complete request; requests that are being answered are not interrupted.
+    place of the one that has waited longest for a complete request, or else of the one that has not read for the longest time;
+    requests that are being answered to a client that reads are not interrupted. A request ends with its connection.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -28,6 +33,31 @@ class ImpatientProtocol(H11Protocol):
     """No complete request is being answered."""
     _since_s = 0.0
     """When it began to wait, on the loop's clock."""
+    _stall: asyncio.TimerHandle | None = None
+    """End of the time for the client to take something; None: no answer waits for it."""
+    _stalled_s = 0.0
+    """When answers began to wait for the client, on the loop's clock."""
+    _request: asyncio.Task[Any] | None = None
+    """Task that is answering a request."""
+    _lost = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Take uvicorn's arguments."""
+        super().__init__(*arguments, **options)
+        self._page, self.app = self.app, self._answer
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, until the connection is lost: what goes on would count among the requests under way."""
+        if self._lost:
+            return
+        self._request = asyncio.current_task()
+        try:
+            await self._page(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._lost:
+                raise
+        finally:
+            self._request = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place for the new connection."""
@@ -36,10 +66,12 @@ class ImpatientProtocol(H11Protocol):
         self._wait(REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the place."""
+        """Free the place, and end the request."""
         if self._deadline is not None:
             self._deadline.cancel()
+        self._end_stall()
         super().connection_lost(exc)
+        self._end_request()
 
     def data_received(self, data: bytes) -> None:
         """Take data; single bytes do not move the deadline of a request."""
@@ -51,6 +83,34 @@ class ImpatientProtocol(H11Protocol):
         super().on_response_complete()
         self._wait(self.timeout_keep_alive + REQUEST_S)
         self._follow()  # a next request may have come already
+
+    def pause_writing(self) -> None:
+        """Begin the time for the client to take something: answers wait for it."""
+        super().pause_writing()
+        if not self._lost:
+            self._stalled_s = self.loop.time()
+            self._expect_less_than(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Go on: the client has taken most of what had waited."""
+        self._end_stall()
+        super().resume_writing()
+
+    def _expect_less_than(self, waiting_bytes: int) -> None:
+        self._end_stall()
+        self._stall = self.loop.call_later(STALL_S, self._check_stall, waiting_bytes)
+
+    def _check_stall(self, waiting_bytes: int) -> None:
+        left = self.transport.get_write_buffer_size()  # nothing is added while writing is paused
+        if left < waiting_bytes:
+            self._expect_less_than(left)
+        else:
+            self._end()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _wait(self, seconds: float) -> None:
         self._waiting, self._since_s = True, self.loop.time()
@@ -70,13 +130,26 @@ class ImpatientProtocol(H11Protocol):
     def _end(self) -> None:
         self.connections.discard(self)  # at once: the loop reports the loss of the connection later
         self.transport.abort()
+        self._end_request()
+
+    def _end_request(self) -> None:
+        self._lost = True
+        if self._request is not None:
+            self._request.cancel()
+            self.tasks.discard(self._request)  # at once: it ends at the next turn of the loop
 
     def _make_room(self) -> None:
-        """End waiting connections, longest first, until a request of this one is not refused."""
+        """End waiting connections, longest first, and then those that do not read, until a request of this one is not refused."""
         if self.limit_concurrency is None:
             return
         too_many = len(self.connections) - (self.limit_concurrency - 1)
-        others = (each for each in self.connections if isinstance(each, ImpatientProtocol) and each is not self)
-        waiting = sorted((each for each in others if each._waiting), key=lambda each: each._since_s)
-        for each in waiting[: max(0, too_many)]:
+        others = [each for each in self.connections if isinstance(each, ImpatientProtocol) and each is not self]
+        for each in _ends_first(others)[: max(0, too_many)]:
             each._end()
+
+
+def _ends_first(connections: Iterable[ImpatientProtocol]) -> list[ImpatientProtocol]:
+    """Return the connections that may be ended for another one, in this order."""
+    waiting = sorted((each for each in connections if each._waiting), key=lambda each: each._since_s)
+    stalled = [each for each in connections if not each._waiting and each._stall is not None]
+    return waiting + sorted(stalled, key=lambda each: each._stalled_s)

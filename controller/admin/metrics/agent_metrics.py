@@ -51,7 +51,7 @@ class AgentMetrics(Collector):
         )
         yield counters(
             "headway_agent_reports_left_out",
-            "Reports of agents that were not used: out of bounds, of a job that runs on other nodes, or not storable",
+            "Reports of agents that were not used: out of bounds, of a job that runs elsewhere, beyond limits, or not storable",
             "reason",
             agents.left_out,
         )

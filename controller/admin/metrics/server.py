@@ -7,11 +7,12 @@ files of the controller for ever.
 from __future__ import annotations
 
 import errno
+import io
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
@@ -28,6 +29,8 @@ _LONGEST_S = 30.0
 """Longest time of a connection, from its start to the end of the answer. Prometheus waits 10 s."""
 _SILENCE_S = 10.0
 """Longest wait for the next bytes of a request, or for a client that does not read."""
+_UNREAD_S = 2.0
+"""Time after which a client that has not taken its answer makes room for another one, when all places are taken."""
 _BACKLOG = 128
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _OUT_OF_FILES_PAUSE_S = 0.5
@@ -38,6 +41,8 @@ class _Place:
     began_s: float
     asked: bool = False
     """The request is complete, and is being answered."""
+    writing_s: float | None = None
+    """Time since which the answer waits for the client; None: no answer waits."""
     cut: bool = False
 
 
@@ -45,8 +50,9 @@ class Places:
     """The open connections of a server.
 
     Invariant: at most `most` connections are open, beside as many that were cut and are about to end. When all places are taken,
-    the oldest connection without a complete request makes room for a new one. If there is none, the new one is refused: requests
-    that are being answered are not interrupted, unless they take longer than `longest_s`.
+    the oldest connection without a complete request makes room for a new one, or else the one whose client has not taken its answer
+    for the longest time. If there is neither, the new one is refused: requests that are being answered are not interrupted, unless
+    they take longer than `longest_s`.
     """
 
     def __init__(self, most: int, longest_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -63,10 +69,10 @@ class Places:
         with self._lock:
             taken = [(held, place) for held, place in self._places.items() if not place.cut]
             if len(taken) >= self._most:
-                silent = next(((held, place) for held, place in taken if not place.asked), None)
-                if silent is None or len(self._places) >= 2 * self._most:
+                idle = next(((held, place) for held, place in taken if not place.asked), None) or self._unread(taken)
+                if idle is None or len(self._places) >= 2 * self._most:
                     return False
-                _cut(*silent)
+                _cut(*idle)
             self._places[connection] = _Place(self._monotonic())
             return True
 
@@ -75,6 +81,22 @@ class Places:
         with self._lock:
             if connection in self._places:
                 self._places[connection].asked = True
+
+    def writes(self, connection: socket.socket, *, begins: bool) -> None:
+        """Note that a write to this connection begins or has ended."""
+        with self._lock:
+            if connection in self._places:
+                self._places[connection].writing_s = self._monotonic() if begins else None
+
+    def _unread(self, taken: Iterable[tuple[socket.socket, _Place]]) -> tuple[socket.socket, _Place] | None:
+        """Return the connection whose client has not taken its answer for the longest time; None: they all may still read."""
+        before_s = self._monotonic() - _UNREAD_S
+        waiting = [
+            (place.writing_s, held, place)
+            for held, place in taken
+            if place.writing_s is not None and place.writing_s <= before_s
+        ]
+        return min(waiting, key=lambda item: item[0])[1:] if waiting else None
 
     def leave(self, connection: socket.socket) -> None:
         """Free the place, before the connection is closed."""
@@ -159,8 +181,36 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
             log.warning("metrics_request_failed", client=str(client_address), exc_info=error)
 
 
+class _Writer(io.BufferedIOBase):
+    """Writes of an answer, of which the places know when they began."""
+
+    def __init__(self, connection: socket.socket, places: Places) -> None:
+        self._connection = connection
+        self._places = places
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Send all. Raises BrokenPipeError when the client does not read: wsgiref would print a traceback of a TimeoutError."""
+        self._places.writes(self._connection, begins=True)
+        try:
+            self._connection.sendall(data)
+        except TimeoutError as error:
+            log.debug("metrics_client_does_not_read", problem=str(error))
+            raise BrokenPipeError(f"the client does not read: {error}") from error
+        finally:
+            self._places.writes(self._connection, begins=False)
+        return memoryview(data).nbytes
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _SILENCE_S
+
+    def setup(self) -> None:
+        """Write through the places."""
+        super().setup()
+        self.wfile = _Writer(self.connection, self.server.places)  # type: ignore[attr-defined]  # a MetricsServer
 
     def parse_request(self) -> bool:
         """Parse the head of the request. From then on the connection keeps its place."""

@@ -80,6 +80,16 @@ class AgentAddresses:
             return ""
         return f"the call comes from {caller}, which is the address of {owner}" if owner not in {"", node} else ""
 
+    async def is_of(self, node: str, peer: str) -> bool:
+        """Return whether the caller (gRPC's `peer`) has the address of that node, as far as Slurm and the name service say.
+
+        With `off` nothing is looked up, and no caller has.
+        """
+        if self._check == "off":
+            return False
+        caller, name = _plain(host_of(peer).strip("[]")), self._nodes().get(node, "")
+        return bool(caller) and caller in await self._addresses_or_known(name)
+
     async def _owner(self, nodes: Mapping[str, str], caller: str) -> str:
         """Return the node with this address; empty when none has it."""
         if nodes != self._listed:

@@ -14,6 +14,8 @@ from controller.agents.reports.claims import MAX_TIME_S
 from controller.base.errors import HeadwayError
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.uplink.session import (
+    A_NODE,
+    MAX_REMEMBERED,
     METADATA_KEY,
     METHOD,
     Direction,
@@ -52,10 +54,15 @@ class Admitted:
     verifier: Verifier
     called_s: float
     """Time of the call by the agent's clock, at most the time of its arrival: of two streams of one node the later one stays."""
+    ticket: Ticket | None = None
+    """Content of the credential, which is not remembered yet."""
 
 
 class Admission:
-    """Checks calls. Invariant: with a seal, every admitted call has a fresh credential of an admitted uid, used once."""
+    """Checks calls. Invariant: with a seal, every admitted call has a fresh credential of an admitted uid, used once.
+
+    A call that is refused leaves no credential behind: otherwise agents that dial in vain would use up the memory.
+    """
 
     def __init__(
         self,
@@ -64,6 +71,7 @@ class Admission:
         knows: Callable[[str], bool] = lambda _: True,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        max_nodes: int = 0,
     ) -> None:
         """`uids`: users who may run agents. `knows` returns whether there is a node of that name."""
         self._seal = seal
@@ -71,13 +79,10 @@ class Admission:
         self._knows = knows
         self._now = now
         self._monotonic = monotonic
-        self._replays = ReplayCache()
+        self._replays = ReplayCache(limit=max(MAX_REMEMBERED, A_NODE * max_nodes))
 
-    async def ticket(self, metadata: Metadata, machine: str = "") -> Ticket | None:
-        """Return the credential of a call, checked without its hello; None where none are used. Raises RefusedError.
-
-        `machine`: the address that calls; empty = this machine.
-        """
+    async def ticket(self, metadata: Metadata) -> Ticket | None:
+        """Return the credential of a call, checked without its hello; None where none are used. Raises RefusedError."""
         if self._seal is None:
             return None
         credentials = [value for key, value in metadata if key == METADATA_KEY]
@@ -92,12 +97,9 @@ class Admission:
             check_ticket(ticket, self._now())
             if credential.uid not in self._uids:
                 raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"uid {credential.uid} may not be an agent")
-            self._replays.take(ticket, self._monotonic(), machine)
+            self._replays.check(ticket, self._monotonic())
         except SessionError as error:
-            full = error.fault is SessionFault.TOO_MANY
-            raise RefusedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.UNAUTHENTICATED, str(error)
-            ) from error
+            raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         except MungeError as error:
             raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         return ticket
@@ -117,7 +119,23 @@ class Admission:
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"there is no node {hello.node}; check node_name")
         # A node whose clock is ahead must not count as the newest connection until ours has caught up.
         called_s = min(hello.time_s if ticket is None else ticket.time_s, self._now())
-        return Admitted(hello, key, verifier, called_s)
+        return Admitted(hello, key, verifier, called_s, ticket)
+
+    def remember(self, admitted: Admitted, machine: str, *, own_address: bool) -> None:
+        """Let the credential open no other stream. Raises RefusedError if it has opened one, or too many are remembered.
+
+        `machine`: the address that calls; empty = this machine. `own_address`: Slurm has it as that of the agent's node.
+        """
+        if admitted.ticket is None:
+            return
+        try:
+            node = "" if own_address else admitted.hello.node
+            self._replays.take(admitted.ticket, self._monotonic(), machine, node)
+        except SessionError as error:
+            full = error.fault is SessionFault.TOO_MANY
+            raise RefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.UNAUTHENTICATED, str(error)
+            ) from error
 
 
 def _hello(body: bytes) -> agent_pb2.AgentHello:

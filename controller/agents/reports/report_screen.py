@@ -37,7 +37,7 @@ class ReportScreen:
 
     def __init__(self, allocated: Allocated | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.counted: Counter[str] = Counter()
-        """Number of reports that were not used, by reason: bounds, allocation, store or listener.
+        """Number of reports that were not used, by reason: bounds, allocation, limit, store or listener.
         Bound: these reasons."""
         self._allocated = allocated
         self._monotonic = monotonic
@@ -64,6 +64,10 @@ class ReportScreen:
         """Count a report that the store refused. Call it while the error is being handled."""
         self._note(node, "store", f"{type(error).__name__}: {error}", trace=not isinstance(error, _EXPECTED))
 
+    def over_limit(self, node: str, number: int) -> None:
+        """Count reports that the store left out, because it had taken too many of the node, or about too many jobs."""
+        self._note(node, "limit", f"{number} reports are beyond what the store takes of a node", number=number)
+
     def listener_failed(self, node: str, error: Exception) -> None:
         """Count a report at which a listener failed. Call it while the error is being handled."""
         self._note(node, "listener", f"{type(error).__name__}: {error}", trace=True)
@@ -78,13 +82,13 @@ class ReportScreen:
         report.ClearField("monotonic_ns")
         self._note(arrival.node, reason, problem)
 
-    def _note(self, node: str, reason: str, problem: str, *, trace: bool = False) -> None:
-        """Count and log one report. `trace`: the error is a bug, so its traceback is logged."""
-        self.counted[reason] += 1
+    def _note(self, node: str, reason: str, problem: str, *, trace: bool = False, number: int = 1) -> None:
+        """Count and log reports. `trace`: the error is a bug, so its traceback is logged."""
+        self.counted[reason] += number
         now_s = self._monotonic()
         at_s, since = self._logged.pop((node, reason), (-_LOG_EVERY_S, 0))
         if now_s - at_s < _LOG_EVERY_S:
-            self._logged[node, reason] = at_s, since + 1
+            self._logged[node, reason] = at_s, since + number
             return
         log.warning(
             "report_left_out", node=node, reason=reason, problem=problem[:_MOST_WORDS], unlogged=since, exc_info=trace

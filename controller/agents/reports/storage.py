@@ -106,7 +106,7 @@ class ReportStorage:
         """Return for each report whether it was new, as soon as all of them are in the store."""
         while True:
             try:
-                return await self._worker.run(partial(self._store.take, arrivals))
+                new, left_out = await self._worker.run(partial(self._take, arrivals))
             except ProfileStoreError as error:
                 log.error("reports_not_stored", problem=str(error))
                 await asyncio.sleep(_STORE_AGAIN_S)
@@ -115,6 +115,13 @@ class ReportStorage:
                     self._screen.not_stored(arrivals[0].node, error)
                     return [False]
                 return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
+            for node, number in left_out.items():
+                self._screen.over_limit(node, number)
+            return new
+
+    def _take(self, arrivals: list[Arrival]) -> tuple[list[bool], Mapping[str, int]]:
+        """Store reports in the store's thread. Returns for each whether it was new, and by node how many were over the limits."""
+        return self._store.take(arrivals), self._store.left_out()
 
     async def compute_windows_regularly(self, on_pruned: Callable[[float], None]) -> None:
         """Compute the throughputs of finished windows until cancelled, and drop old rows from time to time."""

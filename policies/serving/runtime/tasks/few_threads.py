@@ -17,7 +17,7 @@ _IDLE_S = 60.0
 
 
 class BusyError(TimeoutError):
-    """The call was not begun in time, because all threads are busy with other calls."""
+    """The call was not begun in time, because all threads are busy with other calls, or none can be started."""
 
 
 class FewThreads:
@@ -70,9 +70,18 @@ class FewThreads:
                 raise self._too_busy()
             self._waiting.append((future, work))
             if len(self._waiting) > self._threads - len(self._busy) and self._threads < self._most:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
-                self._threads += 1
+                self._start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        """Start a thread for the newest call. If that fails, the threads that there are will do it; without any it is refused."""
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._threads += 1
+        except (RuntimeError, MemoryError) as error:  # the machine or the service has as many threads as it may
+            if not self._threads:
+                self._waiting.pop()  # otherwise it would be done at some later time, without a caller
+                raise BusyError(f"no thread can be started for such calls: {error}") from error
 
     def _too_busy(self) -> BusyError:
         return BusyError(f"all {self._most} threads for such calls are busy")

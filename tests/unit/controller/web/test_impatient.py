@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -28,6 +29,7 @@ class Page:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.answering = 0
         self.go_on = asyncio.Event()
         routes = [
             Route("/healthz", lambda _: PlainTextResponse("ok\n")),
@@ -57,7 +59,11 @@ class Page:
 
     async def _slow(self, _request: Request) -> Response:
         self.asked += 1
-        await self.go_on.wait()
+        self.answering += 1
+        try:
+            await self.go_on.wait()
+        finally:
+            self.answering -= 1
         return PlainTextResponse("done\n")
 
 
@@ -155,6 +161,66 @@ async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: page.asked == 1)
         await until(lambda: page.open == 0)
+
+
+async def test_a_client_that_takes_nothing_is_cut_before_the_time_of_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(impatient, "STALL_S", 0.3)
+    monkeypatch.setattr(impatient, "ANSWER_S", 3600.0)
+    async with serving() as page, AsyncExitStack() as stack:
+        _, writer = await hanging(page, stack, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: page.asked == 1)
+        await until(lambda: page.open == 0 and not page.server.server_state.tasks)
+
+
+async def test_a_client_that_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impatient, "STALL_S", 5.0)
+    async with serving() as page, AsyncExitStack() as stack:
+        reader, _ = await hanging(page, stack, b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        found = 0
+        async with asyncio.timeout(WITHIN_S):
+            while got := await reader.read(4 << 20):
+                found += len(got)
+                await asyncio.sleep(0.001)
+        assert found > 32 << 20
+
+
+async def never_reading(page: Page, stack: AsyncExitStack) -> None:
+    """Send many requests at once, with a small buffer for the answers, and read none of them."""
+    client = socket.socket()
+    stack.callback(client.close)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, page.listener.getsockname())
+    await loop.sock_sendall(client, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
+
+
+async def test_clients_that_do_not_read_keep_no_reader_out() -> None:
+    async with serving() as page, AsyncExitStack() as stack:
+        for number in range(1, 3 * PLACES):  # one after another, so that each is asked before the next one
+            await never_reading(page, stack)
+            await until(lambda number=number: page.asked >= number)
+        for _ in range(3):
+            reader, writer = await page.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await rest(reader)).startswith(b"HTTP/1.1 200 OK")
+            writer.close()
+
+
+async def test_a_request_ends_with_its_connection() -> None:
+    async with serving() as page:
+        for _ in range(2):
+            clients = [await page.connect(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(PLACES - 2)]
+            await until(lambda: page.answering == PLACES - 2)
+            # When the clients go, their requests do not keep the places
+            for _, writer in clients:
+                writer.close()
+            await until(lambda: page.answering == 0 and not page.server.server_state.tasks)
+        reader, writer = await page.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await rest(reader)).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
 
 
 async def test_requests_that_are_being_answered_are_not_interrupted() -> None:

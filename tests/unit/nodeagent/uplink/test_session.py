@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -189,9 +191,9 @@ def test_the_key_is_not_in_what_is_logged() -> None:
 # --- replay
 
 
-def take(cache: ReplayCache, key: bytes, at_s: float, machine: str = "") -> SessionFault | None:
+def take(cache: ReplayCache, key: bytes, at_s: float, machine: str = "", node: str = "") -> SessionFault | None:
     try:
-        cache.take(make_ticket(b"", 0.0, key), at_s, machine)
+        cache.take(make_ticket(b"", 0.0, key), at_s, machine, node)
     except SessionError as error:
         return error.fault
     return None
@@ -225,6 +227,25 @@ def test_one_machine_fills_its_share_of_the_memory_and_keeps_no_other_out() -> N
     assert taken == [None] * 3 + [SessionFault.TOO_MANY] * 97
     assert take(cache, b"x" * KEY_BYTES, 1.0, "10.0.0.2") is None
     assert take(cache, b"y" * KEY_BYTES, 101.0, "10.0.0.1") is None
-    assert dict(cache._of_machine) == {"10.0.0.2": 1, "10.0.0.1": 1}
+    assert sorted(cache._taken.values()) == [1, 1]
     assert take(cache, b"z" * KEY_BYTES, 300.0) is None
-    assert dict(cache._of_machine) == {"": 1}
+    assert not cache._taken
+
+
+def many(cache: ReplayCache, number: int, machine: str, node: str) -> int:
+    """Return how many of so many new credentials are accepted."""
+    keys = (secrets.token_bytes(KEY_BYTES) for _ in range(number))
+    return sum(take(cache, key, 0.0, machine, node) is None for key in keys)
+
+
+def test_many_nodes_behind_one_address_have_room() -> None:
+    cache = ReplayCache(limit=30 * 1000)
+    assert all(many(cache, 15, "192.0.2.1", f"n{number}") == 15 for number in range(1000))
+
+
+def test_callers_that_give_many_names_keep_no_node_out_that_calls_from_its_own_address() -> None:
+    cache = ReplayCache(limit=2560)
+    assert many(cache, 100, "192.0.2.1", "n1") == 10  # one name
+    assert sum(many(cache, 10, "192.0.2.1", f"n{number}") for number in range(2, 1000)) == 1280 - 10  # one address
+    assert sum(many(cache, 10, "192.0.2.2", f"n{number}") for number in range(1000)) == 640  # all such addresses
+    assert many(cache, 200, "10.0.0.1", "") == 160

@@ -101,6 +101,57 @@ def test_a_connection_that_says_nothing_for_long_is_cut(monkeypatch: pytest.Monk
     assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == []
 
 
+def large() -> CollectorRegistry:
+    """Return a registry whose answer no socket's buffers hold."""
+    registry = CollectorRegistry()
+    Gauge("headway_answer", "x" * (16 << 20), registry=registry).set(42)
+    return registry
+
+
+def never_reading(server: MetricsServer) -> socket.socket:
+    """Ask with a small buffer for the answer, and read none of it."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(WITHIN_S)
+    client.connect(("127.0.0.1", server.server_port))
+    client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    return client
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("it did not come about")
+
+
+def writing(server: MetricsServer) -> int:
+    """Return how many answers wait for their clients."""
+    return sum(place.writing_s is not None for place in list(server.places._places.values()))
+
+
+def test_clients_that_do_not_read_make_room_for_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 3600.0)
+    with serving(large()) as server, ExitStack() as stack:
+        for _ in range(PLACES):
+            stack.enter_context(never_reading(server))
+        until(lambda: writing(server) == PLACES)
+        assert "headway_answer 42.0" in scrape_somehow(server)
+        until(lambda: writing(server) == PLACES - 1)  # one had to go, and no more
+
+
+def test_a_client_that_does_not_read_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.5)
+    with capture_logs() as logs, serving(large()) as server, never_reading(server):
+        until(lambda: any(entry["event"] == "metrics_client_does_not_read" for entry in logs))
+        until(lambda: not server.places._places)
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == []
+
+
 class Slow:
     """A collector that answers when it is told to."""
 

@@ -18,7 +18,7 @@ from controller.agents.entry.admission import Admission
 from controller.agents.server import AgentsServer
 from controller.agents.settings import AgentsSettings
 from controller.profiles.store import ProfileStore
-from nodeagent.uplink.session import Direction, Signer, make_ticket
+from nodeagent.uplink.session import Direction, ReplayCache, Signer, make_ticket
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.agents.test_server import Hostile, PaperSeal, good_hello, serving
 from tests.unit.policies.processes import eventually
@@ -164,6 +164,41 @@ async def test_a_ticket_from_the_future_does_not_stay_the_newest(store: ProfileS
         assert isinstance(await owner.call.read(), agent_pb2.ControllerMessage)
         assert server.nodes["n1"].run_id == "a" * 32
         assert "ABORTED: n1 has opened a newer stream" in await thief.refused()
+
+
+async def test_dials_that_are_refused_use_up_no_memory_of_credentials(store: ProfileStore) -> None:
+    # given a controller that has as many agents as it may, and remembers few credentials
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, max_nodes=1)
+    agents = AgentsServer(settings, store, seal)
+    agents._admission._replays = ReplayCache(limit=8)
+    async with serving(agents) as server, grpc.aio.insecure_channel(server.address) as channel:
+        first = Hostile(channel, seal)
+        await first.dial()
+        assert isinstance(await first.call.read(), agent_pb2.ControllerMessage)
+        # when another one dials in vain for long
+        for _ in range(10):
+            late = Hostile(channel, seal)
+            await late.dial(good_hello(node="n2"))
+            assert "1 agents are connected" in await late.refused()
+        # then it is admitted when there is room
+        first.call.cancel()
+
+        async def gone() -> bool:
+            return not server.nodes["n1"].connected
+
+        await eventually(gone)
+        late = Hostile(channel, seal)
+        await late.dial(good_hello(node="n2"))
+        assert isinstance(await late.call.read(), agent_pb2.ControllerMessage)
+
+
+async def test_only_a_node_at_its_own_address_has_a_share_of_its_own() -> None:
+    nodes = {"n1": "10.0.0.1", "n2": "two.example"}
+    addresses = AgentAddresses(lambda: nodes, "automatic", lambda _name: ["10.0.0.2"])
+    calls = [("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n1", "10.0.0.2"), ("n3", "10.0.0.1"), ("n1", "192.0.2.1")]
+    assert [await addresses.is_of(node, f"ipv4:{at}:4000") for node, at in calls] == [True, True, False, False, False]
+    assert not await AgentAddresses(lambda: nodes, "off").is_of("n1", "ipv4:10.0.0.1:4000")
 
 
 def test_a_stream_is_dated_no_later_than_it_came() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,9 @@ import pytest
 from controller.agents.reports import storage
 from controller.agents.reports.report_screen import ReportScreen
 from controller.agents.reports.storage import ReportStorage
+from controller.profiles import intake
+from controller.profiles.store import ProfileStore
+from tests.unit.controller.examples.reports import Agents, Training
 
 
 class BrokenOnce:
@@ -79,3 +83,26 @@ class FullDisk(BrokenOnce):
 async def test_old_rows_are_dropped_also_while_no_window_can_be_calculated(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FullDisk()
     await _runs_until(store, store.pruned, monkeypatch)
+
+
+async def test_reports_beyond_the_limits_are_counted_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "FROM_OUTBOX", 3)
+    monkeypatch.setattr(intake, "JOBS_OF_A_NODE", 0)
+    agents, training, stored = Agents(), Training(1, ("n1",), 6.0), asyncio.Queue[bool]()
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+        screen = ReportScreen()
+        reports = ReportStorage(store, screen)
+        task = asyncio.ensure_future(reports.store_reports())
+        try:
+            for number in range(8):
+                await reports.put(agents.arrival("n1", training.report("n1", 100.0 + number)), stored.put_nowait)
+            async with asyncio.timeout(60):
+                assert [await stored.get() for _ in range(8)] == [True] * 8  # so none is sent again
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await reports.close()
+    assert screen.counted == {"limit": 5}

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,39 @@ async def test_calls_that_hang_take_no_more_threads_and_others_are_refused_until
         with service.answering():
             await eventually(answers)
     assert number("few") == 2
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """Let no thread start, as on a machine without room: each would need a stack of 64 TiB."""
+    before = threading.stack_size(1 << 46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+async def test_without_a_thread_a_call_is_refused_and_never_begun() -> None:
+    threads, calls = FewThreads("few-none", 2, 60.0), list[int]()
+    with no_more_threads(), pytest.raises(BusyError, match="no thread can be started"):
+        await threads.run(lambda: calls.append(1))
+    assert not threads._waiting
+    # Then later calls have their threads, and the refused one was not made
+    await threads.run(lambda: calls.append(2))
+    assert calls == [2]
+
+
+async def test_calls_for_which_no_thread_can_be_started_use_those_that_there_are() -> None:
+    threads, go_on = FewThreads("few-one", 2, 60.0), threading.Event()
+    first = asyncio.create_task(threads.run(lambda: go_on.wait(60)))
+    await asyncio.sleep(0)
+    with no_more_threads():
+        second = asyncio.create_task(threads.run(lambda: "done"))
+        await asyncio.sleep(0)
+    assert len(threads._waiting) >= 1
+    go_on.set()
+    assert (await first, await second) == (True, "done")
+    assert number("few-one") == 1
 
 
 async def test_results_and_errors_reach_the_caller() -> None:
