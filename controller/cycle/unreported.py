@@ -31,6 +31,10 @@ class Unreported:
         """Jobs that have ended. Bound: those of the last snapshot, and the newest `_MOST` of those before."""
         self._cut = False
 
+    def __bool__(self) -> bool:
+        """Return whether a start or an end is unreported."""
+        return bool(self.changes.started or self.changes.ended)
+
     def add(self, changes: JobChanges, runs: Iterable[RunRecord]) -> None:
         """Add what one snapshot shows."""
         kinds: list[tuple[object, ...]] = [

@@ -126,6 +126,11 @@ class Controller:
         return self._cycle.verbs.errors
 
     @property
+    def has_unreported(self) -> bool:
+        """True if changes of jobs were seen that no good cycle has reported to `listeners` yet."""
+        return self._cycle.has_unreported
+
+    @property
     def newest_snapshot(self) -> SlurmSnapshot | None:
         """The newest snapshot of Slurm, also when its cycle then broke off; None before the first."""
         return self._snapshot

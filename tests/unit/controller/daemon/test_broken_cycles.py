@@ -16,6 +16,7 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
 from controller.slurm.client import JobKey, Phase
+from controller.state.preemption import Cause
 from tests.unit.controller.worlds.world import World
 
 
@@ -36,6 +37,7 @@ class Scene:
         self.sent: list[Notification] = []
         source = NotificationSource(self.controller, self.sent.append)
         self.controller.listeners += [self.results.append, source.on_cycle]
+        self.controller.preemptions.listeners.append(source.on_preemption)
 
     async def cycles(self, wake: WakePipe, number: int = 1, *, apart_s: float = 2.0) -> None:
         for _ in range(number):
@@ -177,6 +179,25 @@ async def test_two_runs_of_a_job_in_broken_cycles_are_notified_in_their_order(
     await scene.cycles(wake, 1)
     mine = [word for job_id, word in scene.words() if job_id == key.job_id]
     assert mine == ["started", "resumed", "ended"]
+
+
+async def test_a_job_that_starts_and_is_stopped_in_broken_cycles_is_notified_in_this_order(
+    scene: Scene, wake: WakePipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = scene.world.sbatch(1000.0, gpus_per_node=8, traps=frozenset({"USR1"}), comment="headway=preemptible")
+    scene.world.sbatch(1000.0, gpus_per_node=8, nodes=4)
+    await scene.cycles(wake, 1, apart_s=0.0)
+    broken = break_at("the end", scene, monkeypatch)
+    await scene.cycles(wake, 2)
+    snapshot = scene.controller.newest_snapshot
+    assert snapshot is not None
+    job = next(job for job in snapshot.jobs if job.key == key)
+    row = scene.controller.preemptions.begin(job, Cause.OPERATOR, "by hand")
+    scene.controller.preemptions.orders()
+    scene.controller.preemptions.stopped(row, None)
+    broken.mend()
+    await scene.cycles(wake, 1)
+    assert [word for job_id, word in scene.words() if job_id == key.job_id] == ["started", "preempted"]
 
 
 @pytest.mark.parametrize("place", PLACES)
