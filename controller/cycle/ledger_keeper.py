@@ -81,8 +81,9 @@ class LedgerKeeper:
                 before, jobs, lambda job, former: may_be_same(job, former, self._ledger), since_s=self._read_s
             )
             touched = self._apply_changes(found, before, snapshot)
-            known = {job.key: former for former, job in found.requeued} | before
-            runs = [run_record(job, known.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
+            requeued = {job.key: former for former, job in found.requeued}
+            last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
+            runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
             if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 there = {job.key for job in snapshot.jobs}
