@@ -16,7 +16,7 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
 from controller.slurm.client import JobKey, Phase
-from controller.state.preemption import Cause
+from controller.state.preemption import Cause, Preemption
 from tests.unit.controller.worlds.world import World
 
 
@@ -231,6 +231,31 @@ async def test_a_listener_that_fails_hides_nothing_from_the_others(scene: Scene,
     assert scene.words() == [(key.job_id, "started"), (key.job_id, "ended")]
     assert [each.job_id for each in scene.controller.outcomes._waiting] == [key.job_id]
     assert scene.controller.health.failures >= 5
+    # and it is shown: once in the events, and in the status for as long as it fails
+    (shown,) = [event.text for event in scene.controller.events.recent() if event.kind == "error"]
+    assert "failing" in shown
+    assert shown.endswith("ValueError: a bug in one service")
+    assert scene.controller.health.last_error == shown
+    scene.controller.listeners.pop(0)
+    await scene.cycles(wake, 1)
+    assert scene.controller.health.last_error == ""
+
+
+async def test_a_listener_of_preemptions_that_fails_is_counted_and_shown_once(scene: Scene, wake: WakePipe) -> None:
+    def failing(_row: Preemption) -> None:
+        raise ValueError("a bug in one service")
+
+    scene.controller.preemptions.listeners.insert(0, failing)
+    key = scene.world.sbatch(1000.0, gpus_per_node=8, traps=frozenset({"USR1"}), comment="headway=preemptible")
+    await scene.cycles(wake, 3)
+    job = next(job for job in scene.results[-1].observation.snapshot.jobs if job.key == key)
+    row = scene.controller.preemptions.begin(job, Cause.OPERATOR, "by hand")
+    scene.controller.preemptions.orders()
+    scene.controller.preemptions.stopped(row, None)
+    assert scene.words() == [(key.job_id, "started"), (key.job_id, "preempted")]
+    assert scene.controller.health.failures == 2
+    (shown,) = [event.text for event in scene.controller.events.recent() if event.kind == "error"]
+    assert shown.endswith("ValueError: a bug in one service")
 
 
 async def test_a_journal_that_cannot_drop_old_rows_hides_no_outcome(
