@@ -109,8 +109,8 @@ class NotificationSource:
             del self._nodes_before[job.key.job_id]
 
     def _limit(self) -> None:
-        known: dict[Any, Any]
-        for known in (self._stops, self._nodes_before, self._waiting):
+        memories: tuple[dict[Any, Any], ...] = (self._stops, self._nodes_before, self._waiting)
+        for known in memories:
             while len(known) > _MOST_STOPPED:  # jobs that have left Slurm while no cycle succeeded
                 known.pop(next(iter(known)))
 

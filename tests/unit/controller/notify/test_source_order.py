@@ -26,7 +26,7 @@ class Scene:
         )
         self.source = NotificationSource(self.controller, self.sent.append)
 
-    def good(self, *jobs: SlurmJob, **changes: tuple[SlurmJob, ...]) -> None:
+    def good(self, *jobs: SlurmJob, **changes: Any) -> None:
         """Let a cycle succeed that sees these jobs and reports these changes."""
         result: Any = SimpleNamespace(
             changes=JobChanges(**changes), observation=SimpleNamespace(snapshot=snapshot(*jobs))
@@ -99,7 +99,7 @@ def test_a_preemption_is_sent_once_although_an_earlier_run_of_the_job_has_ended(
     third = run(2, "n1")
     scene.good(ended(third), started=(third,), ended=(ended(third),))
     assert scene.words()[4:] == ["resumed", "ended"]
-    assert scene.source._stops == scene.source._nodes_before == scene.source._waiting == {}
+    assert not (scene.source._stops or scene.source._nodes_before or scene.source._waiting)
 
 
 def test_a_job_that_only_broken_cycles_saw_is_preempted_although_slurm_has_forgotten_it(scene: Scene) -> None:
