@@ -24,7 +24,7 @@ class JobChanges:
     """Jobs that the last snapshot is the first to show."""
     started: tuple[SlurmJob, ...] = ()
     present: tuple[SlurmJob, ...] = ()
-    """Those of `started` that ran already when this controller read Slurm first."""
+    """Those of `started` that ran already when this controller read Slurm first, or before a reload added their partition."""
     ended: tuple[SlurmJob, ...] = ()
     unseen: tuple[SlurmJob, ...] = ()
     """Those of `ended` whose last run began and ended between the two snapshots. They are not in `started`."""

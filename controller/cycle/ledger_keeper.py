@@ -81,8 +81,9 @@ class LedgerKeeper:
                 before, jobs, lambda job, former: may_be_same(job, former, self._ledger), since_s=self._read_s
             )
             touched = self._apply_changes(found, before, snapshot)
-            known = {job.key: former for former, job in found.requeued} | before
-            runs = [run_record(job, known.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
+            requeued = {job.key: former for former, job in found.requeued}
+            last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
+            runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
             if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 there = {job.key for job in snapshot.jobs}
@@ -97,13 +98,27 @@ class LedgerKeeper:
             if self._first:
                 self._ledger.set_estimates(self._journal.estimates(*self._history))
                 self._journal.found_all()  # last: if anything before it fails, the next cycle repeats all of it
+        reported = found
         if self._first:
             found = replace(found, present=found.started)
+        elif partitions != self._scope:
+            found = replace(found, present=self._present(found))
+            present = {job.key for job in found.present}
+            reported = replace(found, started=tuple(job for job in found.started if job.key not in present))
         self.jobs, self._scope, self._first, self._missed = jobs, partitions, False, bool(unread)
         self._read_s = snapshot.time_s
         self.unreported.add(found, runs)
-        self._report(found)
+        self._report(reported)
         return found
+
+    def _present(self, found: JobChanges) -> tuple[SlurmJob, ...]:
+        """Return the jobs that have come into scope, with a partition of new settings, and ran at the last snapshot already."""
+        new, read_s = {job.key for job in found.new}, self._read_s
+        return tuple(
+            job
+            for job in found.started
+            if job.key in new and read_s is not None and job.start_time_s is not None and job.start_time_s < read_s
+        )
 
     def _unread(self, snapshot: SlurmSnapshot) -> frozenset[str]:
         """Return the ids of known jobs that are not in the snapshot and may exist all the same."""

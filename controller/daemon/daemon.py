@@ -15,6 +15,7 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, HeadwayError, SlurmError, TurnLostError
 from controller.base.events import EventLog
+from controller.base.listener_failures import ListenerFailures
 from controller.base.turn import Turn, controller_turn
 from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decider
@@ -86,8 +87,15 @@ class Controller:
         self.listeners: list[CycleListener] = []
         """Bound: the services, each once."""
         self.knowledge = Knowledge()
+        self._listener_failures = ListenerFailures(self.events, self._note_listener_failure)
         self.preemptions = PreemptionManager(
-            self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
+            self._current_settings,
+            journal,
+            self.ledger,
+            self.events,
+            clock,
+            clock.monotonic,
+            self._listener_failures,
         )
         self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now) if tasks is None else tasks
         self.outcomes = OutcomeQueue()
@@ -124,6 +132,11 @@ class Controller:
     def slurm_errors(self) -> int:
         """Number of jobs for which a step in Slurm has failed, since the start."""
         return self._cycle.verbs.errors
+
+    @property
+    def has_unreported(self) -> bool:
+        """True if changes of jobs were seen that no good cycle has reported to `listeners` yet."""
+        return self._cycle.has_unreported
 
     @property
     def newest_snapshot(self) -> SlurmSnapshot | None:
@@ -287,9 +300,13 @@ class Controller:
         for listener in self.listeners:
             try:
                 listener(result)
-            except Exception:  # a bug in one service must not hide the changes from the others
-                log.exception("cycle_not_reported")
-                self.health.failures += 1
+            except Exception as error:  # noqa: BLE001 - a bug in one service must not hide the changes from the others
+                self._listener_failures.note(listener, error)
+
+    def _note_listener_failure(self, problem: str) -> None:
+        """Count it, and show it in the status until a cycle has no failure."""
+        self.health.failures += 1
+        self.health.last_error = problem
 
     def _note_progress(self) -> None:
         """Let the lease be renewed while Slurm carries out the steps of a long cycle.

@@ -17,6 +17,7 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
+from controller.base.listener_failures import ListenerFailures
 from controller.observe.role import in_scope
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.attempts.called_off import CalledOff
@@ -62,8 +63,9 @@ class PreemptionManager:
         events: EventLog,
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
+        failures: ListenerFailures | None = None,
     ) -> None:
-        """Continue the preemptions that are open in the journal, from the first `update` on."""
+        """Continue the preemptions that are open in the journal, from the first `update` on. `failures` gets those of listeners."""
         self._settings = settings
         self._table = journal.preemptions
         self._clock = clock
@@ -72,7 +74,7 @@ class PreemptionManager:
         """Set while `orders` has something for the cycle."""
         self.called_off = CalledOff(journal.preemptions, clock)
         self._agents = JobAgents()
-        self._open = OpenPreemptions(journal, ledger, events, clock, monotonic)
+        self._open = OpenPreemptions(journal, ledger, events, clock, monotonic, failures or ListenerFailures(events))
         self._saving = Saving(settings, self._open, self._agents, self.called_off, clock, monotonic, self.wanted)
         self._orders = StopOrders(self._open, clock, monotonic, self.wanted)
 

@@ -7,7 +7,7 @@ at once. Every verb that changes something returns the jobs for which it failed,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -471,10 +471,11 @@ class SlurmClient(Protocol):
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
 
-    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+    async def requeue_hold(self, keys: Sequence[JobKey], *, paused: Collection[JobKey] = ()) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
-        A job that was held while it ran gets USER_HOLD_MARK: its user releases it.
+        A job that was held while it ran gets USER_HOLD_MARK: its user releases it. `paused`: those of the jobs whose ranks have
+        saved and wait, so that they do not end by themselves.
         """
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:

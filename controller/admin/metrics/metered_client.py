@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Counting
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -148,9 +148,9 @@ class MeteredClient:
         """Send a signal."""
         return await self._change("signal", self._inner.signal(keys, signal))
 
-    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+    async def requeue_hold(self, keys: Sequence[JobKey], *, paused: Collection[JobKey] = ()) -> Failures:
         """Stop the jobs and put them back into the queue, held."""
-        return await self._change("requeue_hold", self._inner.requeue_hold(keys))
+        return await self._change("requeue_hold", self._inner.requeue_hold(keys, paused=paused))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
         """Set the earliest start; None: no earliest start."""

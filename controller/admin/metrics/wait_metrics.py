@@ -20,7 +20,8 @@ _SECONDS = (
 class WaitMetrics:
     """Counts the waits that have ended. Invariant: each job counts once, at the first start that this controller sees.
 
-    A job that has started before the controller has is left out, because an earlier controller may have counted it.
+    A job that has started before the controller has is left out, because an earlier controller may have counted it. So is one that
+    ran already when a reload added its partition.
     """
 
     def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
@@ -31,10 +32,15 @@ class WaitMetrics:
         )  # fmt: skip
         for size in (*map(str, SIZES), _MORE):
             self._waits.labels(size)
+        self._first = True
 
     def on_cycle(self, result: CycleResult) -> None:
         """Count the jobs that have started since the cycle before."""
-        started = [job for job in (*result.changes.started, *result.changes.unseen) if not job.restarts]
+        changes = result.changes
+        # At the first cycle the time of the start decides: a job may have started between the controller and its first reading.
+        present = set() if self._first else {job.key for job in changes.present}
+        self._first = False
+        started = [job for job in (*changes.started, *changes.unseen) if not job.restarts and job.key not in present]
         if not started:
             return
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)

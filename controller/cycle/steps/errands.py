@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, SlurmJob
-from controller.state.preemption import Preemption
+from controller.state.preemption import Preemption, Stage
 
 _USER_SIGNAL = "USR1"
 
@@ -28,7 +28,9 @@ class PreemptionErrands:
         done = False
         try:
             if stops:
-                failed = await self._verbs.requeue_hold(_reasons(stops))
+                # The ranks of the others train on, and their jobs may end at any moment.
+                paused = {row.key for row in stops if row.stage is Stage.SAVED}
+                failed = await self._verbs.requeue_hold(_reasons(stops), paused=paused)
                 for row in stops:
                     self._preemptions.stopped(row, failed.get(row.key))
                 done = len(failed) < len(stops)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -128,10 +128,13 @@ class JournaledVerbs:
             "unpin", details, lambda piece: self._client.unpin({key: originals[key] for key in piece})
         )
 
-    async def requeue_hold(self, why: Mapping[JobKey, str]) -> Failures:
-        """Stop running jobs and put them back into the queue, held. The client checks that each is still as it was."""
+    async def requeue_hold(self, why: Mapping[JobKey, str], *, paused: Collection[JobKey]) -> Failures:
+        """Stop running jobs and put them back into the queue, held. The client checks that each is still as it was.
+
+        `paused`: see `SlurmClient.requeue_hold`.
+        """
         keys = list(why)
-        return await self._call("requeue_hold", why, lambda: self._client.requeue_hold(keys))
+        return await self._call("requeue_hold", why, lambda: self._client.requeue_hold(keys, paused=paused))
 
     async def signal(self, why: Mapping[JobKey, str], signal: str) -> Failures:
         """Send running jobs a signal, once."""

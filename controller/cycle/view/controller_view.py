@@ -67,6 +67,10 @@ class ControllerView(Protocol):
         """Result of the last good cycle; None before the first."""
 
     @property
+    def has_unreported(self) -> bool:
+        """True if changes of jobs were seen that no good cycle has reported to `listeners` yet."""
+
+    @property
     def listeners(self) -> list[CycleListener]:
         """Functions that are called after every good cycle."""
 

@@ -31,7 +31,7 @@ class Health:
     """Time from the last snapshot to its plan, seconds."""
     cycles: int = 0
     failures: int = 0
-    """Number of cycles that failed, and of stops of jobs between cycles that did."""
+    """Number of cycles that failed, of stops of jobs between cycles that did, and of listeners that did."""
     last_error: str = ""
     slurm_away: int = 0
     """Number of consecutive readings that slurmctld did not answer."""

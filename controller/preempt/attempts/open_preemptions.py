@@ -10,6 +10,7 @@ import structlog
 
 from controller.base.clock import Clock
 from controller.base.events import EventLog
+from controller.base.listener_failures import ListenerFailures
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.text import event_text
 from controller.slurm.client import JobKey
@@ -27,13 +28,20 @@ class OpenPreemptions:
     """Invariant: at most one open preemption per job, and the journal has the stage of each before Headway acts on it."""
 
     def __init__(
-        self, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock, monotonic: Callable[[], float]
+        self,
+        journal: Journal,
+        ledger: Ledger,
+        events: EventLog,
+        clock: Clock,
+        monotonic: Callable[[], float],
+        failures: ListenerFailures,
     ) -> None:
-        """Continue the preemptions that are open in the journal."""
+        """Continue the preemptions that are open in the journal. `failures` gets those of the listeners."""
         self._journal = journal
         self._ledger = ledger
         self._events = events
         self._monotonic = monotonic
+        self._failures = failures
         self.listeners: list[Listener] = []
         """Bound: the controller's own parts."""
         self.changed = asyncio.Event()
@@ -93,10 +101,8 @@ class OpenPreemptions:
         for listener in self.listeners:
             try:
                 listener(row)
-            except (
-                Exception
-            ):  # a bug in one service must not undo a change that the journal has, nor hide it from the others
-                log.exception("preemption_not_reported", number=row.number)
+            except Exception as error:  # noqa: BLE001 - it must not undo a change that the journal has, nor hide it from the others
+                self._failures.note(listener, error)
         self.changed.set()
 
 

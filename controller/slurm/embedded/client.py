@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError
@@ -135,8 +135,14 @@ class EmbeddedClient:
         """Send a signal to batch shell and tasks."""
         return await self._each("signal", keys, lambda job: commands.signal(self._ctld, job, signal))
 
-    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Stop running jobs, and put them back into the queue, held and marked."""
+    async def requeue_hold(
+        self,
+        keys: Sequence[JobKey],
+        *,
+        paused: Collection[JobKey] = (),  # noqa: ARG002 - of the interface
+    ) -> Failures:
+        """Stop running jobs, and put them back into the queue, held and marked. A job cannot end while that happens, so that
+        `paused` makes no difference."""
         return await self._each("requeue_hold", keys, self._requeue_hold)
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:

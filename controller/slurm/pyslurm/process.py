@@ -79,9 +79,12 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the child and the thread, which reaps it, and also one that a call under way has just started."""
-        if self._child is not None:
-            _kill(self._child)
-        self._thread.end(self._end_child)
+        child = self._child  # read once: the thread may end this child meanwhile
+        try:
+            if child is not None:
+                _kill(child)
+        finally:
+            self._thread.end(self._end_child)
 
     def _end_child(self) -> None:
         child, self._child = self._child, None

@@ -239,9 +239,12 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
 
 NO_HOLD_AT_REQUEUE = "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes"
 """Obstacle to a stop (25.11.7: such a job starts within 0.2 s of any requeue)."""
-_RIGHT_BEFORE_S = 5.0
-"""Time for which a job that was seen running counts as running, seconds. Hardly any job ends within it, and a slow slurmctld seldom
-takes longer for the three requests of a requeue."""
+_PAUSED_S = 5.0
+"""Time for which a job that was seen running counts as running if its ranks have saved and wait, seconds: it does not end by
+itself. A slow slurmctld seldom takes longer for the three requests of a requeue."""
+_RUNNING_S = 0.5
+"""The same for other jobs, which may end at any moment. That one of them ends within it is far less likely than that slurmctld is
+slow; taken for stopped, it would run twice."""
 STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
 """Phases in which a job may be stopped. A COMPLETING job has ended or was cancelled, and a requeue would start it again."""
 
@@ -343,16 +346,17 @@ def gone(key: JobKey) -> Failure:
     return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", FailureReason.GONE)
 
 
-def was_stopped(before: SlurmJob | None, after: SlurmJob, took_s: float) -> bool:
+def was_stopped(before: SlurmJob | None, after: SlurmJob, took_s: float, is_paused: bool) -> bool:
     """Return whether a requeue has stopped the job; False: the job had ended, and Slurm put it back into the queue all the same.
 
     `before` and `after` were read right before and right after the requeue, within `took_s` seconds in all. The first reading
     counts. That the job is pending in the second one does not show that it had ended: a job that is stopped is completing for a
     short time only (17 to 23 ms on a quiet machine, 22.05), and a busy slurmctld answers later. When the two readings are far
-    apart, though, the job may have run to its end after the first: then one that is pending may have ended.
+    apart, though, the job may have run to its end after the first: then one that is pending may have ended. `is_paused`: its
+    ranks have saved and wait.
     """
     ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
-    return ran and (after.phase is not Phase.PENDING or took_s <= _RIGHT_BEFORE_S)
+    return ran and (after.phase is not Phase.PENDING or took_s <= (_PAUSED_S if is_paused else _RUNNING_S))
 
 
 def ended_first(job_id: str, more: str = "") -> Failure:

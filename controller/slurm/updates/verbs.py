@@ -11,7 +11,7 @@ import math
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.base.errors import SlurmError, SlurmUnavailableError
@@ -237,12 +237,12 @@ class Verbs(Rounds):
 
         return await _one_by_one(keys, send)
 
-    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+    async def requeue_hold(self, keys: Sequence[JobKey], *, paused: Collection[JobKey] = ()) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
         The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs that have just ended (see
         `changes.was_stopped`). Such a job is left held without our mark, and its user or an operator decides: both to restart it
-        and to cancel it could destroy something.
+        and to cancel it could destroy something. `paused`: see `SlurmClient.requeue_hold`.
         """
         before = await self._find_all(keys)
         failures = {
@@ -258,9 +258,9 @@ class Verbs(Rounds):
         others = [key for key in stoppable if key not in released and key not in theirs]
         failures.update(await self.mark(others, HOLD_MARK) if others else {})
         marked = [key for key in stoppable if key not in failures]
-        return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
+        return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job, key in paused))
 
-    async def _requeue_one(self, job: SlurmJob) -> Failure | None:
+    async def _requeue_one(self, job: SlurmJob, is_paused: bool) -> Failure | None:
         self.before_change()
         begun_s = self._monotonic()
         done = await self.requeue(job)
@@ -268,7 +268,7 @@ class Verbs(Rounds):
         after = done.after
         if after is None:
             return gone(job.key)
-        if changes.was_stopped(done.before, after, self._monotonic() - begun_s):
+        if changes.was_stopped(done.before, after, self._monotonic() - begun_s, is_paused):
             return None if after.held else Failure("was requeued, but is not held")
         if after.restarts == job.restarts:
             await self.unmark([after.key], HOLD_MARK)

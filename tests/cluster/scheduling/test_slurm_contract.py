@@ -141,7 +141,7 @@ class TestCommandLine(SlurmContract):
 
         monkeypatch.setattr(client._scontrol, "query", late)
         key, before = await submit_running(bench, Order(gres=1))
-        assert await client.requeue_hold([key]) == {}
+        assert await client.requeue_hold([key], paused=[key]) == {}
         again = await requeued(bench, before)
         assert (again.held, HOLD_MARK in again.marks) == (True, True)
 

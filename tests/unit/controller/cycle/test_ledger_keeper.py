@@ -124,3 +124,24 @@ def test_a_job_that_is_requeued_and_ends_between_two_snapshots_is_recorded(journ
     # and another snapshot changes nothing more
     assert keeper.update(snapshot(ended, time_s=NOW_S + 110), SETTINGS).ended == ()
     assert len(keeper.unreported.runs) == 1
+
+
+def test_jobs_of_a_partition_that_a_reload_adds_have_not_started_just_now(journal: Journal) -> None:
+    events = EventLog(RealClock())
+    keeper = LedgerKeeper(journal, journal.load_ledger(), events)
+    keeper.update(snapshot(ONE), SETTINGS)
+    old = replace(running("3", on={"n1": 2}, since=NOW_S - 1000), partition="lab")
+    young = replace(running("4", on={"n2": 2}, since=NOW_S + 5), partition="lab")
+    # given two jobs of another partition, one of which ran already when Slurm was read last
+    keeper.update(snapshot(ONE, old), SETTINGS)
+    # when the settings get this partition
+    both = ControllerSettings(partitions=("dl", "lab"))
+    found = keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 10), both)
+    # then that job has not started just now, and the other one has
+    assert (set(found.started), found.present) == ({old, young}, (old,))
+    assert [event.job_id for event in events.recent() if event.kind == "started"] == ["4"]
+    # nor is it news in the next cycle, or when the partition goes and comes back
+    assert keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 20), both).started == ()
+    keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 30), SETTINGS)
+    found = keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 40), both)
+    assert set(found.present) == set(found.started) == {old, young}

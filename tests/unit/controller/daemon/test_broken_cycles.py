@@ -16,6 +16,7 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
 from controller.slurm.client import JobKey, Phase
+from controller.state.preemption import Cause, Preemption
 from tests.unit.controller.worlds.world import World
 
 
@@ -36,6 +37,7 @@ class Scene:
         self.sent: list[Notification] = []
         source = NotificationSource(self.controller, self.sent.append)
         self.controller.listeners += [self.results.append, source.on_cycle]
+        self.controller.preemptions.listeners.append(source.on_preemption)
 
     async def cycles(self, wake: WakePipe, number: int = 1, *, apart_s: float = 2.0) -> None:
         for _ in range(number):
@@ -179,6 +181,25 @@ async def test_two_runs_of_a_job_in_broken_cycles_are_notified_in_their_order(
     assert mine == ["started", "resumed", "ended"]
 
 
+async def test_a_job_that_starts_and_is_stopped_in_broken_cycles_is_notified_in_this_order(
+    scene: Scene, wake: WakePipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = scene.world.sbatch(1000.0, gpus_per_node=8, traps=frozenset({"USR1"}), comment="headway=preemptible")
+    scene.world.sbatch(1000.0, gpus_per_node=8, nodes=4)
+    await scene.cycles(wake, 1, apart_s=0.0)
+    broken = break_at("the end", scene, monkeypatch)
+    await scene.cycles(wake, 2)
+    snapshot = scene.controller.newest_snapshot
+    assert snapshot is not None
+    job = next(job for job in snapshot.jobs if job.key == key)
+    row = scene.controller.preemptions.begin(job, Cause.OPERATOR, "by hand")
+    scene.controller.preemptions.orders()
+    scene.controller.preemptions.stopped(row, None)
+    broken.mend()
+    await scene.cycles(wake, 1)
+    assert [word for job_id, word in scene.words() if job_id == key.job_id] == ["started", "preempted"]
+
+
 @pytest.mark.parametrize("place", PLACES)
 async def test_the_newest_snapshot_is_not_that_of_the_last_good_cycle(
     scene: Scene, wake: WakePipe, place: str, monkeypatch: pytest.MonkeyPatch
@@ -210,6 +231,31 @@ async def test_a_listener_that_fails_hides_nothing_from_the_others(scene: Scene,
     assert scene.words() == [(key.job_id, "started"), (key.job_id, "ended")]
     assert [each.job_id for each in scene.controller.outcomes._waiting] == [key.job_id]
     assert scene.controller.health.failures >= 5
+    # and it is shown: once in the events, and in the status for as long as it fails
+    (shown,) = [event.text for event in scene.controller.events.recent() if event.kind == "error"]
+    assert "failing" in shown
+    assert shown.endswith("ValueError: a bug in one service")
+    assert scene.controller.health.last_error == shown
+    scene.controller.listeners.pop(0)
+    await scene.cycles(wake, 1)
+    assert scene.controller.health.last_error == ""
+
+
+async def test_a_listener_of_preemptions_that_fails_is_counted_and_shown_once(scene: Scene, wake: WakePipe) -> None:
+    def failing(_row: Preemption) -> None:
+        raise ValueError("a bug in one service")
+
+    scene.controller.preemptions.listeners.insert(0, failing)
+    key = scene.world.sbatch(1000.0, gpus_per_node=8, traps=frozenset({"USR1"}), comment="headway=preemptible")
+    await scene.cycles(wake, 3)
+    job = next(job for job in scene.results[-1].observation.snapshot.jobs if job.key == key)
+    row = scene.controller.preemptions.begin(job, Cause.OPERATOR, "by hand")
+    scene.controller.preemptions.orders()
+    scene.controller.preemptions.stopped(row, None)
+    assert scene.words() == [(key.job_id, "started"), (key.job_id, "preempted")]
+    assert scene.controller.health.failures == 2
+    (shown,) = [event.text for event in scene.controller.events.recent() if event.kind == "error"]
+    assert shown.endswith("ValueError: a bug in one service")
 
 
 async def test_a_journal_that_cannot_drop_old_rows_hides_no_outcome(

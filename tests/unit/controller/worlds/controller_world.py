@@ -37,6 +37,11 @@ class ControllerWorld(World):
         self.health = Health(started_s=self.clock.now(), begun_at_s=self.clock.monotonic())
         self.client: SlurmClient = self.slurm.client
 
+    @property
+    def has_unreported(self) -> bool:
+        """See `ControllerView`."""
+        return self.cycle.has_unreported
+
     async def turn(self) -> CycleResult:
         """One cycle, and what the daemon does after it."""
         self.facts = self.facts or await self.client.facts()

@@ -11,6 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from controller.admin.metrics.exporter import make_registry
 from controller.admin.metrics.wait_metrics import size_of
+from controller.notify.message import Notification
+from controller.notify.source import NotificationSource
+from controller.slurm.embedded import ClusterDescription, PartitionDescription
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
 
@@ -79,6 +82,29 @@ async def test_a_job_that_had_started_before_the_controller_does_not_count_again
     world.sbatch(600, gpus_per_node=2)
     await world.go_on(5)
     assert waits(registry).keys() == {"2"}
+
+
+async def test_a_job_that_ran_when_a_reload_added_its_partition_does_not_count() -> None:
+    with tempfile.TemporaryDirectory(prefix="hw-") as folder:
+        partitions = tuple(PartitionDescription(name=name) for name in ("dl", "lab"))
+        world = world_in(Path(folder), description=ClusterDescription(partitions=partitions))
+        world.endpoint.away = True
+        registry, sent = make_registry(world), list[Notification]()
+        world.listeners.append(NotificationSource(world, sent.append).on_cycle)
+        await world.turn()
+        # given a job of another partition, which runs
+        other = world.sbatch(600, gpus_per_node=1, partition="lab")
+        await world.go_on(5)
+        assert world.phase(other).occupies_nodes
+        # when the settings get this partition
+        world.settings = world.settings.model_copy(update={"partitions": ("dl", "lab")})
+        await world.go_on(5)
+        # then it counts as no start, and the next job of this partition does
+        assert (waits(registry), sent) == ({}, [])
+        later = world.sbatch(600, gpus_per_node=2, partition="lab")
+        await world.go_on(5)
+        assert waits(registry).keys() == {"2"}
+        assert [each.job.key for each in sent] == [later]
 
 
 async def test_a_second_start_is_no_second_wait(world: ControllerWorld) -> None:

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -566,3 +567,60 @@ async def test_no_child_is_left_when_a_worker_is_closed_during_a_call(
     with pytest.raises(SlurmUnavailableError):
         await call
     await gone(child)
+
+
+class EndsMeanwhile(WorkerProcess):
+    """Its thread ends the child right after another thread has looked at it."""
+
+    _kept: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _child(self) -> subprocess.Popen[bytes] | None:
+        child = self._kept
+        if child is not None and threading.current_thread() is threading.main_thread():
+            self._kept = None
+            child.kill()
+            child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
+            os.close(self._answers)
+        return child
+
+    @_child.setter
+    def _child(self, child: subprocess.Popen[bytes] | None) -> None:
+        self._kept = child
+
+
+async def test_a_worker_is_closed_also_when_its_thread_ends_the_child_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(module_at(tmp_path, "pass"))
+    worker = EndsMeanwhile({"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
+    with pytest.raises(SlurmReplyError):
+        await worker.call("no such call")
+    assert worker._kept is not None
+    worker.close()
+    worker._thread._thread.join(60.0)
+    assert not worker._thread._thread.is_alive()
+
+
+async def test_the_thread_of_a_worker_ends_also_when_its_child_cannot_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(module_at(tmp_path, "pass"))
+    worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
+    with pytest.raises(SlurmReplyError):
+        await worker.call("no such call")
+
+    kill = os.killpg
+
+    def refused(group: int, number: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise PermissionError("not allowed")
+        kill(group, number)
+
+    monkeypatch.setattr("controller.slurm.pyslurm.process.os.killpg", refused)
+    with pytest.raises(PermissionError):
+        worker.close()
+    worker._thread._thread.join(60.0)
+    assert not worker._thread._thread.is_alive()

@@ -932,15 +932,19 @@ async def test_jobs_that_are_not_requeued(fields: dict[str, str], why: str) -> N
     assert slurm.commands("requeuehold") == slurm.commands("update") == []
 
 
-async def test_a_job_that_ends_right_then_is_not_restarted() -> None:
-    slurm = Slurmctld(running(7))
+async def test_a_job_that_ends_while_slurm_is_slow_to_requeue_it_is_not_restarted() -> None:
+    slurm, now_s = Slurmctld(running(7)), 0.0
 
     def end(line: str) -> None:
+        nonlocal now_s
         if line == "requeuehold 7":
             slurm["7"]["state"] = "COMPLETED"
+            now_s += 1.0
 
     slurm.before = end
-    failures = await client_of(slurm).requeue_hold([KEY])
+    client = client_of(slurm)
+    client._monotonic = lambda: now_s
+    failures = await client.requeue_hold([KEY])
     assert "ended just before" in failures[KEY].message
     assert "scancel 7" in failures[KEY].message
     assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")

@@ -98,23 +98,28 @@ class Requeues(EndsFirst):
         return Requeue(before, replace(self.job, phase=self.phase), "")
 
 
-@pytest.mark.parametrize("took_s", [0.005, 0.03, 0.25, 3.0])
+@pytest.mark.parametrize(
+    ("took_s", "paused"), [(0.005, False), (0.03, False), (0.25, False), (0.005, True), (0.25, True), (3.0, True)]
+)
 @pytest.mark.parametrize("phase", [Phase.COMPLETING, Phase.PENDING])
 async def test_a_job_that_ran_right_before_its_requeue_was_stopped_however_late_slurm_shows_it(
-    phase: Phase, took_s: float
+    phase: Phase, took_s: float, paused: bool
 ) -> None:
     slurm = Requeues(running(on={"n1": 2}), phase, took_s)
-    assert await slurm.requeue_hold([slurm.job.key]) == {}
+    key = slurm.job.key
+    assert await slurm.requeue_hold([key], paused=[key] if paused else []) == {}
     assert HOLD_MARK in slurm.job.marks, "Headway places it again"
 
 
-async def test_a_job_that_was_seen_running_long_before_may_have_ended() -> None:
-    slurm = Requeues(running(on={"n1": 2}), Phase.PENDING, 60.0)
-    (failed,) = (await slurm.requeue_hold([slurm.job.key])).values()
+@pytest.mark.parametrize(("took_s", "paused"), [(3.0, False), (60.0, False), (60.0, True)])
+async def test_a_job_that_was_seen_running_long_before_may_have_ended(took_s: float, paused: bool) -> None:
+    slurm = Requeues(running(on={"n1": 2}), Phase.PENDING, took_s)
+    key = slurm.job.key
+    (failed,) = (await slurm.requeue_hold([key], paused=[key] if paused else [])).values()
     assert failed.reason is FailureReason.ENDED_FIRST
     assert HOLD_MARK not in slurm.job.marks
-    slurm = Requeues(running(on={"n1": 2}), Phase.COMPLETING, 60.0)
-    assert await slurm.requeue_hold([slurm.job.key]) == {}
+    slurm = Requeues(running(on={"n1": 2}), Phase.COMPLETING, took_s)
+    assert await slurm.requeue_hold([slurm.job.key]) == {}, "it is completing, so it had not ended"
 
 
 class Slow(EndsFirst):
