@@ -17,7 +17,7 @@ from tests.campaign.play import captured_errors
 from tests.cancellation.points import INJECTED, Outcome, Points
 
 _LEAVES_S = 60.0
-_FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-", "name-service", "agent-addresses")
+_FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-", "name-service", "addresses")
 """Threads that belong to no part: of executors, which end with the loop, of gRPC, and the few for look-ups, which end when idle."""
 
 
