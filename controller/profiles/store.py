@@ -70,6 +70,8 @@ class ProfileStore(ProfileReader):
         self.settings = StoreSettings() if settings is None else settings
         self._links = links
         self._thinned_s = 0.0
+        self._cut_short = False
+        """True when it was logged that windows are dropped before `keep_days`."""
         self._pruned_profile = 0
         """Row number of the newest profile at the last `prune`."""
         self._gpu_models: dict[str, dict[int, str]] = {}
@@ -330,6 +332,8 @@ class ProfileStore(ProfileReader):
         # One window more than the latest report: no window is computed from a part of its samples.
         samples_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
+        thin_s = now_s - self.settings.keep_all_hours * 3600
+        thinning = tables.Thinning(self.settings.window_s, self.settings.keep_first, self.settings.keep_one_in)
         self._gpu_models.clear()  # it is read again for the nodes that are still there
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (samples_s,))
@@ -338,7 +342,8 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(samples_s),))
             db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(samples_s),))
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
-            thinned_s = self._thin(db, now_s - self.settings.keep_all_hours * 3600)
+            thinning.apply(db, self._thinned_s, thin_s)  # a later call keeps what this one has kept
+            oldest_s = tables.limit_windows(db, thinning, thin_s)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
             db.execute(tables.SURPLUS, {"since": self._pruned_profile, "most": tables.MAX_PROFILES})
             (newest,) = db.execute("SELECT IFNULL(MAX(id), 0) FROM profile").fetchone()
@@ -348,19 +353,11 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM node WHERE name NOT IN (SELECT node FROM receipt)")
         # Only now: after a failure the next call has the same work to do.
         self._pruned_profile = newest
-        self._thinned_s = max(self._thinned_s, thinned_s)
-
-    def _thin(self, db: sqlite3.Connection, until_s: float) -> float:
-        """Delete older windows that are not to be kept, and return where the next call begins. It keeps what this one has kept."""
-        settings = self.settings
-        db.execute(
-            tables.THIN,
-            {
-                "since": self._thinned_s, "until": until_s, "window": settings.window_s,
-                "first": settings.keep_first, "one_in": settings.keep_one_in,
-            },
-        )  # fmt: skip
-        return until_s - settings.keep_samples_s  # windows may be computed as late as this
+        self._thinned_s = max(self._thinned_s, thin_s - self.settings.keep_samples_s)  # windows may be as late as this
+        if oldest_s is not None and not self._cut_short:
+            self._cut_short = True
+            days = (now_s - oldest_s) / 86400
+            log.warning("windows_cut_short", kept_days=round(days, 1), keep_days=self.settings.keep_days)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

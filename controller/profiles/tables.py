@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from controller.base.sqlite_schema import Schema, split_statements
@@ -118,7 +118,10 @@ SURPLUS = (
 MAX_OF_NODE = 100_000
 """Maximum number of receipts, of counters of energy and of profiles of one node: the oldest are dropped, whatever their age."""
 MAX_OBSERVATIONS = 10_000_000
-"""Maximum number of windows; those of the oldest times are dropped."""
+"""Maximum number of windows. Beyond it old windows are thinned out more, and then those of the oldest times are dropped."""
+_HARDER = 5
+"""Factor between the windows that are kept in normal days and in days that are thinned out more."""
+_DAY_S = 86400.0
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
     " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
@@ -139,10 +142,46 @@ def limit_rows(db: sqlite3.Connection) -> None:
             last = f"SELECT time_s FROM {table} WHERE node = ? ORDER BY time_s DESC LIMIT 1 OFFSET ?"  # noqa: S608
             statement = f"DELETE FROM {table} WHERE node = ? AND time_s <= ({last})"  # noqa: S608 - names of our own
             db.execute(statement, (node, node, MAX_OF_NODE))
+
+
+@dataclass(frozen=True, slots=True)
+class Thinning:
+    """Windows of a run that are kept: the first ones, alone and with neighbours, and one in every `one_in`."""
+
+    window_s: float
+    first: int
+    one_in: int
+
+    def apply(self, db: sqlite3.Connection, since_s: float, until_s: float) -> int:
+        """Delete the other windows of that time, and return how many they were."""
+        values = {
+            "since": since_s, "until": until_s, "window": self.window_s, "first": self.first, "one_in": self.one_in,
+        }  # fmt: skip
+        return db.execute(THIN, values).rowcount
+
+    def harder(self) -> Thinning:
+        """Return a rule that keeps a part of what this one keeps."""
+        return Thinning(self.window_s, max(1, self.first // _HARDER), self.one_in * _HARDER)
+
+
+def limit_windows(db: sqlite3.Connection, rule: Thinning, until_s: float) -> float | None:
+    """Delete windows beyond the maximum number: `rule` harder for the oldest days before `until_s`, day by day, so that runs of all
+    ages remain. If that is not enough, the oldest go, and the start of the oldest that is left is returned; otherwise None."""
     (windows,) = db.execute("SELECT COUNT(*) FROM observation").fetchone()
-    if windows > MAX_OBSERVATIONS:
-        last = "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?"
-        db.execute(f"DELETE FROM observation WHERE start_s <= ({last})", (MAX_OBSERVATIONS,))  # noqa: S608 - names of our own
+    if windows <= MAX_OBSERVATIONS:
+        return None
+    most = MAX_OBSERVATIONS * 9 // 10  # so that this long work is seldom due
+    (since_s,) = db.execute("SELECT MIN(start_s) FROM observation").fetchone()
+    while windows > most and since_s < until_s:
+        end_s = min(since_s + _DAY_S, until_s)
+        windows -= rule.harder().apply(db, since_s, end_s)
+        since_s = end_s
+    if windows <= MAX_OBSERVATIONS:
+        return None
+    last = "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?"
+    db.execute(f"DELETE FROM observation WHERE start_s <= ({last})", (most,))  # noqa: S608 - names of our own
+    (oldest_s,) = db.execute("SELECT IFNULL(MIN(start_s), :until) FROM observation", {"until": until_s}).fetchone()
+    return float(oldest_s)
 
 
 def kind(trained: Trained, shape: RunShape) -> tuple[Any, ...]:

@@ -594,6 +594,57 @@ def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> 
     assert found[2] == list(short)
 
 
+def test_beyond_the_maximum_of_windows_old_days_are_thinned_out_more_before_any_run_is_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given one run of thirty windows on each of twenty days
+    with (
+        closing(ProfileStore(path, StoreSettings(keep_first=20, keep_one_in=20))) as store,
+        closing(sqlite3.connect(path, isolation_level=None)) as db,
+    ):
+        for day in range(20):
+            for window in range(30):
+                start_s = T0 + day * DAY_S + 30 * window
+                shape, nodes = RunShape(2, 2), ("n1", "n2")
+                tables.insert_throughput(
+                    db, Throughput(start_s, RunKey(day, 0), TRAINED, shape, nodes, 9, 0.3, 0, None, ())
+                )
+
+        def pruned(most: int) -> list[int]:
+            """Return the number of windows of each run when there may be so many, and log."""
+            monkeypatch.setattr(tables, "MAX_OBSERVATIONS", most)
+            store.prune(T0 + 21 * DAY_S)
+            return [len(list(store.throughputs(run=RunKey(day, 0)))) for day in range(20)]
+
+        with capture_logs() as logs:
+            enough, fewer, cut, again = (pruned(most) for most in (1000, 300, 40, 20))
+    # Then there are as many as may be, the newest run has most, and every run has the first of its windows
+    assert min(enough) >= 20
+    assert 270 - 20 <= sum(fewer) <= 270 and min(fewer) >= 4 and max(fewer) == fewer[-1] >= 20
+    # And only when that is not enough, the oldest runs go, which is logged once
+    assert sum(cut) <= 36 and cut[0] == 0 < cut[-1] and sum(again) <= 18
+    assert [(entry["event"], entry["keep_days"]) for entry in logs] == [("windows_cut_short", 90.0)]
+    assert 1 <= logs[0]["kept_days"] < 20
+
+
+def test_old_windows_are_thinned_out_after_an_attempt_that_failed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(ProfileStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for window in range(100):
+            shape, nodes = RunShape(2, 2), ("n1", "n2")
+            tables.insert_throughput(
+                db, Throughput(T0 + 30 * window, RunKey(1, 0), TRAINED, shape, nodes, 9, 0.3, 0, None, ())
+            )
+
+        def full(_db: sqlite3.Connection) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        with monkeypatch.context() as patch, pytest.raises(ProfileStoreError):
+            patch.setattr(tables, "limit_rows", full)
+            store.prune(T0 + DAY_S)
+        store.prune(T0 + DAY_S)
+        assert 20 <= len(list(store.throughputs(run=RunKey(1, 0)))) <= 25
+
+
 def test_the_file_is_the_controller_s_alone(path: Path) -> None:
     ProfileStore(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
