@@ -25,7 +25,7 @@ def saved(path: Path) -> LocalStore:
     for number, folder in enumerate(FOLDERS, 1):
         store.make(folder)
         state = {"shared": {}, "own": {}, "rng": {}}
-        receipt = store.write(folder, rank_file(0), lambda file, state=state: state_dict.write(state, file))  # type: ignore[misc]
+        receipt = store.write(folder, rank_file(0), state_dict.encode(state).write)
         manifest = Manifest(4 * number, 1, 7, "2.9.0", 0.0, 0.1, 0.2, {rank_file(0): receipt})
         Catalog(store, 2).write_manifest(folder, manifest)
     return store
