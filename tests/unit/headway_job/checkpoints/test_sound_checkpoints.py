@@ -24,7 +24,7 @@ def saved(path: Path) -> LocalStore:
     store = LocalStore(str(path / "run"))
     for number, folder in enumerate(FOLDERS, 1):
         store.make(folder)
-        state: dict[str, dict[str, object]] = {"shared": {}, "own": {}, "rng": {}}
+        state = {"shared": {}, "own": {}, "rng": {}}
         receipt = store.write(folder, rank_file(0), state_dict.encode(state).write)
         manifest = Manifest(4 * number, 1, 7, "2.9.0", 0.0, 0.1, 0.2, {rank_file(0): receipt})
         Catalog(store, 2).write_manifest(folder, manifest)
