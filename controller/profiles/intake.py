@@ -62,6 +62,7 @@ class Intake:
         self._present: dict[str, set[int]] = {}
         """Jobs that Slurm has shown on each node within the period. Bound: the jobs of Slurm within it."""
         self._present_now: dict[str, set[int]] = {}
+        """Those of the newest snapshot. Bound: its jobs."""
         self._restarts: Mapping[int, int] = {}
         """Restart of each job that Slurm shows now."""
         self._counted: list[_Counted] = []
