@@ -206,9 +206,6 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         own_address = self._addresses is not None and await self._addresses.is_of(hello.node, context.peer())
         self._table.check_room(hello.node)
         self._dial_rate.take(hello.node)
-        self._admission.remember(
-            admitted, host_of(context.peer()), own_address=own_address
-        )  # last: refused calls leave none
         try:
             highest = await self._storage.highest(hello)
         except ProfileStoreError as error:
@@ -216,6 +213,8 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         offset_s = time.time() - hello.time_s
         bucket = TokenBucket(self._settings.rate_per_s, self._settings.burst, time.monotonic())
         stream = AgentStream(admitted, context, offset_s, bucket)
+        # Last, as calls that are refused leave none.
+        self._admission.remember(admitted, host_of(context.peer()), own_address=own_address)
         self._table.enter(stream, hello)
         try:  # from here on the node counts as connected until `leave`
             for listener in self.on_connect:

@@ -109,10 +109,9 @@ class Cycle:
         unreported = self._keeper.unreported
         return CycleResult(observation, unreported.changes, unreported.runs, decided, in_transit, plan_s)
 
-    @property
-    def has_unreported(self) -> bool:
-        """True if jobs were seen to start or end, and the result of no cycle has reported it yet."""
-        return bool(self._keeper.unreported)
+    def has_unreported(self, job_id: str) -> bool:
+        """Return whether the job was seen to start or end, and the result of no cycle has reported it yet."""
+        return self._keeper.unreported.has(job_id)
 
     def reported(self) -> None:
         """Note that the changes and runs of the last result are reported now; until then each further result has them too."""

@@ -31,9 +31,9 @@ class Unreported:
         """Jobs that have ended. Bound: those of the last snapshot, and the newest `_MOST` of those before."""
         self._cut = False
 
-    def __bool__(self) -> bool:
-        """Return whether a start or an end is unreported."""
-        return bool(self.changes.started or self.changes.ended)
+    def has(self, job_id: str) -> bool:
+        """Return whether a start or an end of that job is unreported."""
+        return any(job.key.job_id == job_id for job in (*self.changes.started, *self.changes.ended))
 
     def add(self, changes: JobChanges, runs: Iterable[RunRecord]) -> None:
         """Add what one snapshot shows."""

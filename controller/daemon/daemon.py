@@ -133,10 +133,9 @@ class Controller:
         """Number of jobs for which a step in Slurm has failed, since the start."""
         return self._cycle.verbs.errors
 
-    @property
-    def has_unreported(self) -> bool:
-        """True if changes of jobs were seen that no good cycle has reported to `listeners` yet."""
-        return self._cycle.has_unreported
+    def has_unreported(self, job_id: str) -> bool:
+        """Return whether the job was seen to start or end, and no good cycle has reported it to `listeners` yet."""
+        return self._cycle.has_unreported(job_id)
 
     @property
     def newest_snapshot(self) -> SlurmSnapshot | None:

@@ -40,6 +40,7 @@ def send_notifications(controller: ControllerView, settings: ControllerSettings)
         for outbox in outboxes:
             outbox.start()
             stack.callback(outbox.close)
+        stack.callback(source.close)
         controller.listeners.append(source.on_cycle)
         stack.callback(controller.listeners.remove, source.on_cycle)
         controller.preemptions.listeners.append(source.on_preemption)

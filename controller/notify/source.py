@@ -75,11 +75,19 @@ class NotificationSource:
         last = self._controller.last
         jobs = () if last is None else last.observation.snapshot.jobs
         job = next((job for job in jobs if job.key.job_id == row.job_id), None)
-        if job is None or self._controller.has_unreported:
+        if job is None or self._controller.has_unreported(row.job_id):
             self._waiting[row.number] = row, job
         else:
             self._notify_stop(job, row)
         self._limit()
+
+    def close(self) -> None:
+        """Send the stops that wait for a good cycle: there will be none, and the next controller takes them for sent."""
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        for row, job in waiting:
+            if job is not None:
+                self._notify_stop(job, row)
 
     def _take_waiting(self, result: CycleResult) -> list[tuple[Preemption, SlurmJob]]:
         """Return the preemptions that wait, with their jobs: as they ran if that is known. One of an unknown job is left out."""

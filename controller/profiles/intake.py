@@ -60,9 +60,10 @@ class Intake:
         self._of_node: dict[str, _Taken] = {}
         """Bound: the nodes that have reported within the period."""
         self._present: dict[str, set[int]] = {}
-        """Jobs that Slurm has shown on each node within the period. Bound: the jobs of Slurm within it."""
-        self._present_now: dict[str, set[int]] = {}
-        """Those of the newest snapshot. Bound: its jobs."""
+        """Jobs that Slurm has shown on each node within a period of its snapshots. Bound: the jobs of Slurm within it."""
+        self._before: dict[str, set[int]] = {}
+        """Those of the period before, of which reports may still come. Bound: as for `_present`."""
+        self._present_period: int | None = None
         self._restarts: Mapping[int, int] = {}
         """Restart of each job that Slurm shows now."""
         self._counted: list[_Counted] = []
@@ -72,14 +73,16 @@ class Intake:
         self._left_out: Counter[str] = Counter()
         """Reports that were left out since the last `left_out`, by node. Bound: the nodes."""
 
-    def note_present(self, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[RunKey]) -> None:
+    def note_present(self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[RunKey]) -> None:
         """Note the jobs that Slurm shows on each node, and their present runs: the limits on jobs do not hold for these."""
-        self._present_now = {node: set(jobs) for node, jobs in jobs_by_node.items()}
+        if (period := int(time_s // PERIOD_S)) != self._present_period:
+            self._present_period, self._before, self._present = period, self._present, {}
         self._restarts = {run.job_id: run.restart for run in runs}
-        for node, jobs in self._present_now.items():
-            self._present.setdefault(node, set()).update(jobs)
+        for node, jobs in jobs_by_node.items():
+            shown = set(jobs)
+            self._present.setdefault(node, set()).update(shown)
             if node in self._of_node:
-                self._of_node[node].unknown -= jobs
+                self._of_node[node].unknown -= shown
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -105,7 +108,7 @@ class Intake:
         """Count a report about these runs, and return whether it may be stored."""
         self._begin(int(time_s // PERIOD_S))
         taken = self._of_node.setdefault(node, _Taken())
-        present = self._present.get(node, set())
+        present = self._present.get(node, set()) | self._before.get(node, set())
         unknown = frozenset(job_id for job_id, _ in claims if job_id not in present and job_id not in taken.unknown)
         restarts = frozenset(
             (job_id, restart)
@@ -133,7 +136,6 @@ class Intake:
         if period != self._period:
             self._period = period
             self._of_node.clear()
-            self._present = {node: set(jobs) for node, jobs in self._present_now.items()}
 
 
 def claims_in(profile: ProfileRow | None, found: Sighting | None) -> set[Claim]:

@@ -269,7 +269,7 @@ class ProfileStore(ProfileReader):
                 if self._runs.get(job_id) != run:
                     tables.insert_run(db, run)
         self._runs = noted
-        self._intake.note_present(jobs_by_node, (run.run for run in noted.values()))
+        self._intake.note_present(time_s, jobs_by_node, (run.run for run in noted.values()))
 
     def note_node(self, name: str, link_bits_per_s: int | None, run_id: str = "", time_s: float = 0.0) -> None:
         """Store the speed of the node's fastest network interface. The node is kept as long as the receipt of a run of its agent:

@@ -18,6 +18,8 @@ ANSWER_S = 60.0
 """Longest time from a complete request until the client has taken the answer."""
 STALL_S = 10.0
 """Longest time in which a client takes nothing of an answer that waits for it."""
+UNREAD_S = 2.0
+"""Time in which a client has taken nothing, after which another one may get its place."""
 
 
 class ImpatientProtocol(H11Protocol):
@@ -36,7 +38,9 @@ class ImpatientProtocol(H11Protocol):
     _stall: asyncio.TimerHandle | None = None
     """End of the time for the client to take something; None: no answer waits for it."""
     _stalled_s = 0.0
-    """When answers began to wait for the client, on the loop's clock."""
+    """When answers began to wait for the client, or it last took something, on the loop's clock."""
+    _left_bytes = 0
+    """Bytes that it had yet to take then."""
     _request: asyncio.Task[Any] | None = None
     """Task that is answering a request."""
     _lost = False
@@ -98,14 +102,26 @@ class ImpatientProtocol(H11Protocol):
 
     def _expect_less_than(self, waiting_bytes: int) -> None:
         self._end_stall()
-        self._stall = self.loop.call_later(STALL_S, self._check_stall, waiting_bytes)
+        self._left_bytes = waiting_bytes
+        self._stall = self.loop.call_later(STALL_S, self._check_stall)
 
-    def _check_stall(self, waiting_bytes: int) -> None:
+    def _check_stall(self) -> None:
         left = self.transport.get_write_buffer_size()  # nothing is added while writing is paused
-        if left < waiting_bytes:
+        if left < self._left_bytes:
+            self._stalled_s = self.loop.time()
             self._expect_less_than(left)
         else:
             self._end()
+
+    def _has_stalled(self) -> bool:
+        """Return whether the client has taken nothing for a while. Begins a new such time if it has taken something."""
+        if self._stall is None:
+            return False
+        left = self.transport.get_write_buffer_size()
+        if left < self._left_bytes:
+            self._stalled_s = self.loop.time()
+            self._expect_less_than(left)
+        return self.loop.time() - self._stalled_s >= UNREAD_S
 
     def _end_stall(self) -> None:
         if self._stall is not None:
@@ -151,5 +167,5 @@ class ImpatientProtocol(H11Protocol):
 def _ends_first(connections: Iterable[ImpatientProtocol]) -> list[ImpatientProtocol]:
     """Return the connections that may be ended for another one, in this order."""
     waiting = sorted((each for each in connections if each._waiting), key=lambda each: each._since_s)
-    stalled = [each for each in connections if not each._waiting and each._stall is not None]
+    stalled = [each for each in connections if not each._waiting and each._has_stalled()]
     return waiting + sorted(stalled, key=lambda each: each._stalled_s)

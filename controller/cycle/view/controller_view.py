@@ -66,9 +66,8 @@ class ControllerView(Protocol):
     def last(self) -> CycleResult | None:
         """Result of the last good cycle; None before the first."""
 
-    @property
-    def has_unreported(self) -> bool:
-        """True if changes of jobs were seen that no good cycle has reported to `listeners` yet."""
+    def has_unreported(self, job_id: str) -> bool:
+        """Return whether the job was seen to start or end, and no good cycle has reported it to `listeners` yet."""
 
     @property
     def listeners(self) -> list[CycleListener]:

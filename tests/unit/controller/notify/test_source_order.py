@@ -21,8 +21,12 @@ class Scene:
 
     def __init__(self) -> None:
         self.sent: list[Notification] = []
+        self.unreported: set[str] = set()
         self.controller: Any = SimpleNamespace(
-            preemptions=SimpleNamespace(open={}), last=None, facts=None, has_unreported=False
+            preemptions=SimpleNamespace(open={}),
+            last=None,
+            facts=None,
+            has_unreported=lambda job_id: job_id in self.unreported,
         )
         self.source = NotificationSource(self.controller, self.sent.append)
 
@@ -31,7 +35,8 @@ class Scene:
         result: Any = SimpleNamespace(
             changes=JobChanges(**changes), observation=SimpleNamespace(snapshot=snapshot(*jobs))
         )
-        self.controller.last, self.controller.has_unreported = result, False
+        self.controller.last = result
+        self.unreported.clear()
         self.source.on_cycle(result)
 
     def words(self) -> list[str]:
@@ -65,7 +70,7 @@ def test_a_stop_waits_until_the_start_of_its_run_is_reported(scene: Scene) -> No
     # given a stop, which is sent at once, and a second run on another node, which only broken cycles see
     scene.source.on_preemption(stop(first))
     assert scene.words() == ["started", "preempted"]
-    scene.controller.has_unreported = True
+    scene.unreported.add("7")
     # when that run is stopped too, and a third one begins on the same node
     scene.source.on_preemption(stop(second, 2))
     assert scene.words() == ["started", "preempted"]
@@ -77,7 +82,7 @@ def test_a_stop_waits_until_the_start_of_its_run_is_reported(scene: Scene) -> No
 
 def test_two_stops_while_cycles_break_off_are_both_sent(scene: Scene) -> None:
     first, second, third = run(0, "n1"), run(1, "n2"), run(2, "n1")
-    scene.controller.has_unreported = True
+    scene.unreported.add("7")
     scene.source.on_preemption(stop(first))
     scene.source.on_preemption(stop(second, 2))
     scene.good(third, started=(first, second, third))
@@ -87,7 +92,7 @@ def test_two_stops_while_cycles_break_off_are_both_sent(scene: Scene) -> None:
 def test_a_preemption_is_sent_once_although_an_earlier_run_of_the_job_has_ended(scene: Scene) -> None:
     first, second = run(0, "n1"), run(1, "n1")
     scene.good(first, started=(first,))
-    scene.controller.has_unreported = True
+    scene.unreported.add("7")
     row = stop(second)
     scene.source.on_preemption(row)
     scene.good(second, started=(second,), ended=(ended(first),))
@@ -105,7 +110,7 @@ def test_a_preemption_is_sent_once_although_an_earlier_run_of_the_job_has_ended(
 def test_a_job_that_only_broken_cycles_saw_is_preempted_although_slurm_has_forgotten_it(scene: Scene) -> None:
     first, second = run(0, "n1"), run(1, "n2")
     scene.good()
-    scene.controller.has_unreported = True
+    scene.unreported.add("7")
     scene.source.on_preemption(stop(first))
     scene.good(started=(first, second), ended=(ended(second),))
     assert scene.words() == ["started", "preempted", "moved", "ended"]
@@ -115,7 +120,27 @@ def test_a_stop_that_is_called_off_does_not_forget_where_the_run_before_was(scen
     first, second = run(0, "n1"), run(1, "n2")
     scene.good(first, started=(first,))
     scene.source.on_preemption(stop(first))
-    scene.controller.has_unreported = True
+    scene.unreported.add("7")
     scene.source.on_preemption(replace(stop(second, 2), stage=Stage.CALLED_OFF, stopped_s=None))
     scene.good(second, started=(second,))
     assert scene.words() == ["started", "preempted", "moved"]
+
+
+def test_a_stop_does_not_wait_for_what_is_unreported_of_other_jobs(scene: Scene) -> None:
+    first = run(0, "n1")
+    scene.good(first, started=(first,))
+    scene.unreported.add("8")
+    scene.source.on_preemption(stop(first))
+    assert scene.words() == ["started", "preempted"]
+
+
+def test_a_stop_that_waits_is_sent_when_the_controller_ends(scene: Scene) -> None:
+    first = run(0, "n1")
+    scene.good(first)
+    scene.unreported.add("7")
+    scene.source.on_preemption(stop(first))
+    assert scene.words() == []
+    scene.source.close()
+    assert scene.words() == ["preempted"]
+    scene.source.close()
+    assert scene.words() == ["preempted"]

@@ -92,15 +92,15 @@ def test_jobs_of_slurm_are_taken_after_a_user_has_invented_as_many_as_are_allowe
 ) -> None:
     limited(monkeypatch, 1000)
     taken = Intake()
-    taken.note_present({"n1": [70, 71]}, [])
+    taken.note_present(T0, {"n1": [70, 71]}, [])
     assert [taken.permits("n1", {(job_id, 0)}, T0) for job_id in range(5)] == [True] * 3 + [False] * 2
     # Then jobs that Slurm shows there are heard, one also after its end, and one that was new before Slurm showed it counts no more
     assert taken.permits("n1", {(70, 0)}, T0) and taken.permits("n1", {(71, 0)}, T0)
-    taken.note_present({"n1": [0, 72]}, [])
+    taken.note_present(T0, {"n1": [0, 72]}, [])
     assert all(taken.permits("n1", {(job_id, 0)}, T0) for job_id in (70, 71, 72, 0, 3))
     assert not taken.permits("n1", {(4, 0)}, T0)
     # And a job that Slurm shows on another node gets no place on this one
-    taken.note_present({"n2": [5]}, [])
+    taken.note_present(T0, {"n2": [5]}, [])
     assert not taken.permits("n1", {(5, 0)}, T0)
 
 
@@ -109,15 +109,22 @@ def test_a_node_with_many_short_jobs_is_heard() -> None:
     for number in range(1500):
         at_s = T0 + number * 0.39
         assert taken.permits("n1", {(number, 0)}, at_s)
-        taken.note_present({"n1": [number]}, [RunKey(number, 0)])
+        taken.note_present(at_s, {"n1": [number]}, [RunKey(number, 0)])
         assert taken.permits("n1", {(number, 0)}, at_s)
+
+
+def test_where_no_agent_reports_jobs_of_earlier_periods_are_forgotten() -> None:
+    taken = Intake()
+    for number in range(1000):
+        taken.note_present(T0 + number * PERIOD_S / 10, {"n1": range(number * 10, number * 10 + 10)}, [])
+    assert sum(map(len, (*taken._present.values(), *taken._before.values()))) <= 200
 
 
 def test_a_job_that_claims_many_restarts_uses_up_only_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 1000)
     monkeypatch.setattr(intake, "MAX_RESTARTS", 4)
     taken = Intake()
-    taken.note_present({"n1": [1, 2]}, [RunKey(1, 90), RunKey(2, 0)])
+    taken.note_present(T0, {"n1": [1, 2]}, [RunKey(1, 90), RunKey(2, 0)])
     assert [taken.permits("n1", {(1, restart)}, T0) for restart in range(6)] == [True] * 4 + [False] * 2
     assert taken.permits("n1", {(1, 90)}, T0)  # the restart that Slurm shows
     assert taken.permits("n1", {(2, 0)}, T0) and taken.permits("n1", {(3, 0)}, T0)

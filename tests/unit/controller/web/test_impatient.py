@@ -198,7 +198,8 @@ async def never_reading(page: Page, stack: AsyncExitStack) -> None:
     await loop.sock_sendall(client, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
 
 
-async def test_clients_that_do_not_read_keep_no_reader_out() -> None:
+async def test_clients_that_do_not_read_keep_no_reader_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impatient, "UNREAD_S", 0.0)
     async with serving() as page, AsyncExitStack() as stack:
         for number in range(1, 3 * PLACES):  # one after another, so that each is asked before the next one
             await never_reading(page, stack)
@@ -207,6 +208,17 @@ async def test_clients_that_do_not_read_keep_no_reader_out() -> None:
             reader, writer = await page.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert (await rest(reader)).startswith(b"HTTP/1.1 200 OK")
             writer.close()
+
+
+async def test_a_client_that_has_read_lately_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impatient, "UNREAD_S", 1000.0)
+    async with serving() as page, AsyncExitStack() as stack:
+        for number in range(1, PLACES):
+            await never_reading(page, stack)
+            await until(lambda number=number: page.asked >= number)
+        reader, writer = await page.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await rest(reader)).startswith(b"HTTP/1.1 503")
+        writer.close()
 
 
 async def test_a_request_ends_with_its_connection() -> None:
