@@ -47,12 +47,17 @@ class Stage:
 
 
 def averages_on_rank_0(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
-    """Save, where rank 0 alone has a second object of its own, and report if it was saved."""
+    """Save, where rank 0 alone has a second object of its own, and report what was restored and saved.
+
+    The node has `left` bytes for a save and `most` for a resume.
+    """
     os.environ["LOCAL_WORLD_SIZE"] = str(world)
-    memory.left_bytes = lambda *_: args["left"]
+    memory.left_bytes = lambda *_: args.get("left")
+    memory.most_bytes = lambda share=1, *_: args["most"] // share if "most" in args else None
     run = checkpoint(args["folder"], stage=Stage(rank), averages=Stage(0, 2) if rank == 0 else None)
+    report(start=run.start)
     run.save()
-    run.step(0)
+    run.step(run.start)
     run.close()
     report(saved=run.saved_step)
 
