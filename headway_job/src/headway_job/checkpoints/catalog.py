@@ -50,6 +50,10 @@ class Manifest(NamedTuple):
         """Return the name of the file with a rank's state."""
         return rank_file(rank) if rank_file(0) in self.files else older_rank_file(rank)
 
+    def own_file(self, rank: int) -> str:
+        """Return the name of the file with a rank's own objects: for a rank that is new, rank 0's."""
+        return self.state_file(rank if rank < self.world_size else 0)
+
 
 def folder_name(step: int, number: int) -> str:
     """Return the folder of an attempt, by the steps done and its number."""

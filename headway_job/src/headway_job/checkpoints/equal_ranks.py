@@ -6,7 +6,7 @@ If another rank had other tensors, they would not be saved, and rank 0's would b
 from __future__ import annotations
 
 import zlib
-from typing import Any, List, Mapping, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple
 
 from .errors import Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
@@ -16,11 +16,19 @@ _BELOW_ALL = -(1 << 62)
 """Less than any signature and its negative."""
 
 
-def check(signatures: Mapping[str, Signature], options: Any, ranks: RankGroup) -> List[str]:
+class OwnObjects(NamedTuple):
+    """The objects that each rank saves by itself, compared over all ranks."""
+
+    divided: List[str]
+    """Names of those that have different tensors on the ranks: another number of ranks cannot use them."""
+    least_bytes: Dict[str, int]
+    """Name -> the least memory that a rank needs for a copy of them; 0 if a rank has none."""
+
+
+def check(signatures: Mapping[str, Signature], options: Any, ranks: RankGroup) -> OwnObjects:
     """Raise Refused, on all ranks or on none, if options or objects differ. `options`: values of which repr says all.
 
-    `signatures`: name -> the tensors of its objects, also for names without an object. Returns the names of objects that each rank
-    saves by itself, and that have different tensors on the ranks: another number of ranks cannot use them.
+    `signatures`: name -> the tensors of its objects, also for names without an object.
     """
     names = sorted(signatures)
     number = zlib.crc32(repr((options, names)).encode())
@@ -42,8 +50,10 @@ def check(signatures: Mapping[str, Signature], options: Any, ranks: RankGroup) -
             "If each rank has its own, give an object that is neither a torch.nn.Module nor an optimizer, with their state_dict "
             "and load_state_dict: each rank saves its own. For sharded ones, use torch.distributed.checkpoint in the script."
         )
-
-    return [name for name, compared in found.items() if compared.divided]
+    return OwnObjects(
+        [name for name, compared in found.items() if compared.divided],
+        {name: -compared.own_bytes_low for name, compared in found.items()},
+    )
 
 
 class _Compared(NamedTuple):
@@ -58,6 +68,7 @@ class _Compared(NamedTuple):
     sharded: int
     others_high: int
     others_low: int
+    own_bytes_low: int
 
     @property
     def divided(self) -> bool:
@@ -90,4 +101,5 @@ def _vote(given: Signature, rank: int) -> List[int]:
         int(given.sharded),
         _BELOW_ALL if absent else given.others,
         _BELOW_ALL if absent else -given.others,
+        -given.own_bytes,
     ]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from . import divided, registered_names
+from . import divided, registered_names, resume_memory
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
@@ -92,7 +92,7 @@ def restore_into(
     reference to `loaded`.
     """
     # Measured before the ranks wait for each other: none of them has begun to load.
-    budget = memory.MemoryBudget(_left_bytes(ranks))
+    budget = memory.MemoryBudget(memory.most_bytes(resume_memory.ranks_here(ranks)))
     what = f"Checkpoint {loaded.folder} in {loaded.where}"
     registered_names.check(
         objects.names, loaded.shared, loaded.own, optional, ranks,
@@ -211,7 +211,7 @@ def _check(catalog: Catalog, folder: str, ranks: RankGroup) -> Manifest:
     if not catalog.store.has(folder, MANIFEST):
         raise _InvisibleError
     manifest = catalog.manifest(folder)
-    read_here = {_own_file(manifest, ranks)} | ({manifest.state_file(0)} if first_of_its_node() else set())
+    read_here = {manifest.own_file(ranks.rank)} | ({manifest.state_file(0)} if first_of_its_node() else set())
     for place, name in enumerate(sorted(manifest.files)):
         if place % ranks.world_size == ranks.rank or name in read_here:
             _check_file(catalog, folder, name, manifest.files[name])
@@ -261,7 +261,7 @@ def _set_aside(catalog: Catalog, folder: str) -> None:
 
 def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load a checkpoint that is intact, so that every error now has another cause. Raises Refused on all ranks or on none."""
-    _check_memory(catalog, folder, manifest, ranks)
+    resume_memory.check(catalog, folder, manifest, ranks)
     loaded: Optional[LoadedCheckpoint] = None
     why = ""
     try:
@@ -280,51 +280,9 @@ def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     return loaded
 
 
-def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> None:
-    """Raise Refused, on all ranks or on none, if what a rank needs does not fit into memory: the kernel would kill the job.
-
-    Each rank measures before any of them reads.
-    """
-    left_bytes = _left_bytes(ranks)
-    needed_bytes = sum(manifest.files[name].size_bytes for name in {manifest.state_file(0), _own_file(manifest, ranks)})
-    too_little = left_bytes is not None and needed_bytes > left_bytes
-    if too_little:
-        needed_bytes -= _unused_bytes(catalog, folder, manifest, ranks)
-        too_little = left_bytes is not None and needed_bytes > left_bytes
-    if any(max_over_ranks(ranks, int(too_little))):
-        why = (
-            f"(rank {ranks.rank} needs {needed_bytes / 2**20:.0f} MiB for it, and {(left_bytes or 0) / 2**20:.0f} MiB are left for "
-            "each rank of what Slurm gives the job on this node)"
-            if too_little
-            else "of another rank, whose log says how much is missing"
-        )
-        raise Refused(
-            f"Checkpoint {folder} in {catalog.store.where} is intact, but does not fit into the memory {why}. It was not read, the "
-            "run does not begin at step 0, and nothing was changed. Request more memory (--mem), or fewer tasks on each node."
-        )
-
-
-def _unused_bytes(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> int:
-    """Return the part of rank 0's file for which this rank uses no memory: the state of rank 0's own objects."""
-    first_file = manifest.state_file(0)
-    if _own_file(manifest, ranks) == first_file or first_file.endswith(OLDER_SUFFIX):
-        return 0
-    size_bytes = manifest.files[first_file].size_bytes
-    try:
-        with catalog.store.read(folder, first_file) as file:
-            return size_bytes - state_dict.shared_bytes(file)
-    except Exception:
-        return size_bytes  # `_read`, on all ranks, reports that it cannot be read
-
-
-def _left_bytes(ranks: RankGroup) -> Optional[int]:
-    """Return the most memory that each rank of this node can still use; None = not known."""
-    return memory.most_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
-
-
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load what this rank needs of a checkpoint whose files have been checked."""
-    first_file, own_file = manifest.state_file(0), _own_file(manifest, ranks)
+    first_file, own_file = manifest.state_file(0), manifest.own_file(ranks.rank)
     first = _read_state(catalog, folder, first_file, own=own_file == first_file)
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
@@ -336,10 +294,6 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
 def _read_state(catalog: Catalog, folder: str, name: str, *, own: bool = True) -> Dict[str, Any]:
     with catalog.store.read(folder, name) as file:
         return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file, own=own)
-
-
-def _own_file(manifest: Manifest, ranks: RankGroup) -> str:
-    return manifest.state_file(ranks.rank if ranks.rank < manifest.world_size else 0)
 
 
 def _shards(catalog: Catalog, folder: str, manifest: Manifest) -> Optional[ShardReader]:

@@ -279,7 +279,9 @@ def checkpoint(
     objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
-    objects.divided = equal_ranks.check(objects.signatures, (every_steps, keep, source, optional), ranks)
+    objects.divided, objects.least_own_bytes = equal_ranks.check(
+        objects.signatures, (every_steps, keep, source, optional), ranks
+    )
     objects.most_ranks = ranks.world_size
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url

@@ -1,5 +1,6 @@
 """Programs that resume with little memory."""
 
+import os
 from typing import Any
 
 import torch
@@ -35,14 +36,30 @@ def cramped_resume(rank: int, world: int, args: dict[str, Any], report: Any) -> 
 class Stage:
     """A part of a model that each rank saves by itself, with other tensors than those of the other ranks."""
 
-    def __init__(self, rank: int) -> None:
-        self.weight = torch.full((MIB // 4 + rank,), float(rank))
+    def __init__(self, rank: int, mib: int = 1) -> None:
+        self.weight = torch.full((mib * MIB // 4 + rank,), float(rank))
 
     def state_dict(self) -> Any:
         return {"weight": self.weight}
 
     def load_state_dict(self, state: Any) -> None:
         self.weight = state["weight"]
+
+
+def averages_on_rank_0(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Save, where rank 0 alone has a second object of its own, and report what was restored and saved.
+
+    The node has `left` bytes for a save and `most` for a resume.
+    """
+    os.environ["LOCAL_WORLD_SIZE"] = str(world)
+    memory.left_bytes = lambda *_: args.get("left")
+    memory.most_bytes = lambda share=1, *_: args["most"] // share if "most" in args else None
+    run = checkpoint(args["folder"], stage=Stage(rank), averages=Stage(0, 2) if rank == 0 else None)
+    report(start=run.start)
+    run.save()
+    run.step(run.start)
+    run.close()
+    report(saved=run.saved_step)
 
 
 def stages(rank: int, world: int, args: dict[str, Any], report: Any) -> None:

@@ -13,10 +13,13 @@ import pytest
 pytest.importorskip("torch")
 import torch
 from headway_job import Refused, checkpoint
+from headway_job.checkpoints import resume_memory
+from headway_job.checkpoints.catalog import Manifest
 from headway_job.checkpoints.errors import Damaged
 from headway_job.checkpoints.run import Run
 from headway_job.checkpoints.state import dtensor, memory, tensor_file
 from headway_job.checkpoints.state.shards import ShardReader
+from headway_job.checkpoints.stores.base import Receipt
 
 from tests.unit.headway_job.checkpoints.conftest import ForkServer
 from tests.unit.headway_job.checkpoints.test_faults import everything
@@ -104,14 +107,14 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_read(
     before = everything(folder)
     size = next(len(data) for name, data in before.items() if name.endswith("rank-0.safetensors"))
 
-    monkeypatch.setattr(memory, "most_bytes", lambda _share: size - 1)
+    monkeypatch.setattr(memory, "most_bytes", lambda *_: size - 1)
     with pytest.raises(Refused, match=r"is intact, but does not fit into the memory \(rank 0 needs 0 MiB.*--mem"):
         begun(folder)
     assert read == []
     assert everything(folder) == before
 
     for left_bytes in (size, None):
-        monkeypatch.setattr(memory, "most_bytes", lambda _share, left=left_bytes: left)
+        monkeypatch.setattr(memory, "most_bytes", lambda *_, left=left_bytes: left)
         assert begun(folder).start == 1
 
 
@@ -139,6 +142,32 @@ def test_a_rank_needs_no_memory_for_what_only_rank_0_has(fork_server: ForkServer
     assert ended.ends == [0, 0], ended.logs
     assert [ended.reported("start", rank) for rank in (0, 1)] == [1, 1]
     assert [ended.reported("weight", rank) for rank in (0, 1)] == [[0.0, 1 << 18], [1.0, (1 << 18) + 1]]
+
+
+def test_a_node_is_refused_only_for_what_all_its_ranks_together_need(fork_server: ForkServer, folder: Path) -> None:
+    """Rank 0 needs 3 MiB, two of them for averages that it alone has, and rank 1 needs 1 MiB: 4 MiB and a little in all."""
+    saved = fork_server.run("memory.averages_on_rank_0", 2, folder=folder)
+    before = everything(folder)
+
+    refused = fork_server.run("memory.averages_on_rank_0", 2, folder=folder, most=4 << 20)
+    unchanged = everything(folder)
+    resumed = fork_server.run("memory.averages_on_rank_0", 2, folder=folder, most=5 << 20)
+
+    assert [saved.reported("saved", rank) for rank in (0, 1)] == [1, 1]
+    assert refused.ends == [1, 1]
+    assert "(rank 0 needs 3 MiB for it, all 2 ranks of this node at least 4 MiB, and 4 MiB are left" in refused.logs[0]
+    assert unchanged == before
+    assert resumed.ends == [0, 0], resumed.logs
+    assert [resumed.reported("start", rank) for rank in (0, 1)] == [1, 1]
+
+
+def test_ranks_of_a_node_count_with_the_least_that_one_of_them_reads() -> None:
+    """Rank 0's file has 7 bytes, 2 of them shared; of other ranks' files, the smallest that is read has 3."""
+    files = {f"rank-{rank}.safetensors": Receipt(size, b"") for rank, size in enumerate((7, 4, 3, 1))}
+    manifest = Manifest(1, 4, 0, "", 0.0, 0.0, 0.0, files)
+
+    assert [resume_memory._rank_bytes(manifest, rank, 2) for rank in range(5)] == [7, 6, 5, 3, 7]
+    assert [resume_memory._least_bytes(manifest, world_size, 2) for world_size in (1, 2, 3, 8)] == [7, 6, 5, 3]
 
 
 def test_whole_tensors_of_shards_that_do_not_fit_into_memory_are_refused() -> None:

@@ -192,7 +192,7 @@ def cramped(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     report(before=run.saved_step)
     known = memory.left_bytes
     if rank == 0:
-        memory.left_bytes = lambda share: 40
+        memory.left_bytes = lambda *_: 40
     saved_at(run, training, 4)
     report(cramped=run.saved_step)
     memory.left_bytes = known

@@ -16,7 +16,7 @@ import torch
 
 from ..errors import Refused
 from .memory import MemoryBudget
-from .pytree import Path, copy_leaf, is_shard, is_torch_type, map_leaves, value_at
+from .pytree import Path, copy_leaf, is_shard, is_torch_type, map_leaves, state_bytes, value_at
 from .shards import ReadRequest, Shard, ShardReader, StoredShard
 
 _PLACEHOLDER = "headway-shard"
@@ -107,11 +107,15 @@ def stateful_objects(objects: Dict[str, Any]) -> List[StatefulObject]:
     return found
 
 
-def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: MemoryBudget, *, keep: bool) -> Any:
+def split_shards(
+    each: StatefulObject, state: Any, shards: List[Shard], budget: MemoryBudget, *, here: int = 1, keep: bool
+) -> Any:
     """Return a copy of the state with placeholders in place of sharded tensors, and add this rank's shards of them to `shards`.
 
-    `keep`: this rank also keeps the rest of the state; otherwise the result is not used.
+    `here`: number of ranks that copy such shards out of the same budget at the same time. `keep`: this rank also keeps the rest of
+    the state, which it alone copies; otherwise the result is not used.
     """
+    shard_budget = budget.for_each_of(here)
 
     def leaf(path: Path, value: Any) -> Any:
         if not is_shard(value):
@@ -121,7 +125,10 @@ def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: 
         for offsets, data in local_shards(value, name):
             shards.append(
                 Shard(
-                    name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget, (each.name, *path))
+                    name,
+                    tuple(value.shape),
+                    offsets,
+                    copy_leaf(data.detach().contiguous(), shard_budget, (each.name, *path)),
                 )
             )
         return {_PLACEHOLDER: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
@@ -185,6 +192,8 @@ class Signature(NamedTuple):
     sharded: bool = False
     others: int = 0
     """The same number for the other objects in a list with shared ones; 0 = there are none."""
+    own_bytes: int = 0
+    """Memory for a copy of those objects that each rank saves by itself."""
 
 
 ABSENT, OWN, SHARED = 0, 1, 2
@@ -193,9 +202,13 @@ ABSENT, OWN, SHARED = 0, 1, 2
 
 def signature(shared: List[StatefulObject], own: List[StatefulObject]) -> Signature:
     """Return the signature of the objects with one name; on all ranks. `own`: those that each rank saves by itself."""
+    if not shared and not own:
+        return Signature(ABSENT)
+    own_bytes = sum(state_bytes(each.state()) for each in own)
     if not shared:
-        return Signature(OWN, _number(own)) if own else Signature(ABSENT)
-    return Signature(SHARED, _number(shared), any(each.is_sharded for each in shared), _number(own) if own else 0)
+        return Signature(OWN, _number(own), own_bytes=own_bytes)
+    sharded = any(each.is_sharded for each in shared)
+    return Signature(SHARED, _number(shared), sharded, _number(own) if own else 0, own_bytes)
 
 
 def _number(objects: List[StatefulObject]) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 _RESERVED_BYTES = 64 << 20
 """Reserved for everything else that the processes of the job do meanwhile."""
 _UNLIMITED = 1 << 60
+_WHOLE = Fraction(1)
 
 
 class MemoryBudget:
@@ -28,30 +30,33 @@ class MemoryBudget:
             )
         self._left_bytes -= size_bytes
 
-    def for_each_of(self, ranks: int) -> MemoryBudget:
-        """Return a budget from which each tensor takes as much as so many ranks need, which copy one like it at the same time."""
-        return _SharedBudget(self, ranks)
+    def for_each_of(self, ranks: int, part: Fraction = _WHOLE) -> MemoryBudget:
+        """Return a budget from which each tensor takes as much as so many ranks need, which copy at the same time.
+
+        `part`: of what this rank copies, so much is copied by each of the others; where that is not known, the least possible.
+        """
+        return _SharedBudget(self, 1 + (ranks - 1) * part)
 
 
 class _SharedBudget(MemoryBudget):
     """A part of another budget."""
 
-    def __init__(self, whole: MemoryBudget, ranks: int) -> None:
+    def __init__(self, whole: MemoryBudget, times: Fraction) -> None:
         super().__init__(None)
         self._whole = whole
-        self._ranks = ranks
+        self._times = times
 
     def take(self, size_bytes: int) -> None:
-        self._whole.take(size_bytes * self._ranks)
+        self._whole.take(int(size_bytes * self._times))
 
 
-def left_bytes(share: int = 1, proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Optional[int]:
-    """Return the memory that this process's cgroups leave it, divided by `share`; None = they set no limit, or cannot be read.
+def left_bytes(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Optional[int]:
+    """Return the memory that this process's cgroups leave it; None = they set no limit, or cannot be read.
 
     For copies that can be left out: it leaves memory for the rest of the job, and no swap is used.
     """
     found = [group.limit - group.used for group in _limits(proc, root) if group.limit < _UNLIMITED]
-    return max(min(found) - _RESERVED_BYTES, 0) // max(share, 1) if found else None
+    return max(min(found) - _RESERVED_BYTES, 0) if found else None
 
 
 def most_bytes(

@@ -58,8 +58,21 @@ def copy_leaf(value: Any, budget: MemoryBudget, path: Path) -> Any:
             "A tensor is sharded over ranks, but is not part of a model or its optimizer: it cannot be saved."
         )
     check_tensor(value, path, _parts)
-    budget.take(sum(part.numel() * part.element_size() for part in _parts(value.detach())))
+    budget.take(_tensor_bytes(value))
     return value.detach().to("cpu", copy=True)
+
+
+def state_bytes(value: Any) -> int:
+    """Return the memory that `deep_copy` takes of its budget, for a state that it can copy."""
+    found: List[int] = []
+    map_leaves(value, lambda _, leaf: found.append(_tensor_bytes(leaf) if isinstance(leaf, torch.Tensor) else 0))
+    return sum(found)
+
+
+def _tensor_bytes(tensor: torch.Tensor) -> int:
+    if is_torch_type(tensor, "UninitializedTensorMixin"):
+        return 0  # of a lazy module: its shape is not known yet
+    return sum(part.numel() * part.element_size() for part in _parts(tensor.detach()))
 
 
 def _parts(tensor: Any) -> Tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from typing import Any, BinaryIO, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
@@ -50,6 +51,9 @@ class StatefulObjects:
         """Names of objects whose state has other tensors on each rank; set when the ranks were compared. Bound: the objects."""
         self.most_ranks = 1 << 30
         """Number of ranks of the run; set when it is known. A launcher may name more for a node."""
+        self.least_own_bytes: Dict[str, int] = {}
+        """Name -> the least memory that a rank needs for a copy of its own objects; set when the ranks were compared. Bound: the
+        names."""
         self._sharded = any(each.is_sharded for each in self._objects)
 
     def _signature(self, name: str) -> Signature:
@@ -71,9 +75,8 @@ class StatefulObjects:
         """
         state: Dict[str, Any] = {"own": {}, "rng": rng.capture()}
         here = min(memory.ranks_here(os.environ), self.most_ranks)
-        budget = memory.MemoryBudget(memory.left_bytes(here if self._sharded else 1))
-        # Each rank of the node copies its own objects, and rank 0 alone those that are shared.
-        own_budget = budget.for_each_of(1 if self._sharded else here)
+        # Each rank of the node copies its own objects and its shards, and rank 0 alone what else is shared.
+        budget = memory.MemoryBudget(memory.left_bytes())
         shards: List[Shard] = []
         shared = {}
         trouble: Optional[Exception] = None
@@ -83,9 +86,11 @@ class StatefulObjects:
                 continue
             try:
                 if not _is_shared(each):
-                    state["own"][each.name] = deep_copy(each.state(), own_budget, (each.name,))
+                    state["own"][each.name] = deep_copy(
+                        each.state(), self._own_budget(each, budget, here), (each.name,)
+                    )
                 elif rank == 0 or self._sharded:
-                    shared[each.name] = split_shards(each, each.state(), shards, budget, keep=rank == 0)
+                    shared[each.name] = split_shards(each, each.state(), shards, budget, here=here, keep=rank == 0)
             except Exception as error:
                 # A user's own object may raise anything.
                 trouble = trouble or error
@@ -98,6 +103,16 @@ class StatefulObjects:
         if self._sharded:
             state["pieces"] = shards
         return state
+
+    def _own_budget(self, each: StatefulObject, budget: memory.MemoryBudget, here: int) -> memory.MemoryBudget:
+        """Return the budget for an object that each of `here` ranks saves by itself.
+
+        The others take from it the least that they copy, so that no save is refused which fits.
+        """
+        name = each.name if each.name in self.signatures else each.name.rsplit(".", maxsplit=1)[0]
+        mine_bytes = self.signatures[name].own_bytes
+        part = Fraction(self.least_own_bytes.get(name, 0), mine_bytes) if mine_bytes else Fraction(0)
+        return budget.for_each_of(here, part)
 
     def fit(
         self,

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
-from headway_job.checkpoints.state import memory, state_dict
+from headway_job.checkpoints.state import dtensor, memory, state_dict
 from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, most_bytes, ranks_here
 
 from tests.unit.headway_job.checkpoints.conftest import ForkServer
@@ -48,8 +48,7 @@ def test_the_narrowest_cgroup_above_the_process_counts(
     )
     cgroup(top / "slurm", **{limit: f"{9000 * MIB}\n", used: f"{800 * MIB}\n"})
 
-    assert left_bytes(1, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB
-    assert left_bytes(4, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB // 4
+    assert left_bytes(str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB
 
 
 def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
     stat = f"anon 5\nslab_reclaimable {600 * MIB}\nslab_unreclaimable {50 * MIB}\nslab {650 * MIB}\n"
     cgroup(tmp_path / "job", memory__max=f"{1000 * MIB}", memory__current=f"{700 * MIB}", memory__stat=stat)
 
-    assert left_bytes(1, str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
+    assert left_bytes(str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_a_resume_may_use_the_swap_that_the_cgroup_allows_and_no_memory_is_reser
 
     assert most_bytes(1, str(proc), str(tmp_path), str(meminfo)) == most * MIB
     assert most_bytes(3, str(proc), str(tmp_path), str(meminfo)) == most * MIB // 3
-    assert left_bytes(1, str(proc), str(tmp_path)) == (300 - 64) * MIB
+    assert left_bytes(str(proc), str(tmp_path)) == (300 - 64) * MIB
 
 
 @pytest.mark.parametrize(("both", "most"), [(1000, 300), (1150, 450), (5000, 800)])
@@ -105,11 +104,11 @@ def test_in_v1_the_limit_of_memory_and_swap_together_counts(tmp_path: Path, both
 
 def test_without_limits_there_is_no_bound(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    assert left_bytes(str(proc), str(tmp_path)) is None
     proc.write_text("0::/\nrubbish\n1:memory:/../..\n")
-    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    assert left_bytes(str(proc), str(tmp_path)) is None
     cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
-    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    assert left_bytes(str(proc), str(tmp_path)) is None
     MemoryBudget(None).take(1 << 80)
     assert most_bytes(1, str(proc), str(tmp_path)) is None
     left_bytes(), most_bytes()  # of this machine, with any limits
@@ -142,22 +141,60 @@ class Stage:
 
 
 @pytest.mark.parametrize(
-    ("rank", "left", "fits"), [(0, 1999, False), (0, 2000, True), (1, 1599, False), (1, 1600, True)]
-)
-def test_ranks_that_each_copy_their_own_objects_divide_the_memory_of_their_node(
-    monkeypatch: pytest.MonkeyPatch, rank: int, left: int, fits: bool
+    ("rank", "least", "left", "fits"),
+    [
+        (0, 400, 1999, False), (0, 400, 2000, True), (1, 400, 1599, False), (1, 400, 1600, True),
+        (0, 100, 1099, False), (0, 100, 1100, True), (1, 100, 699, False), (1, 100, 700, True),
+        (0, 0, 799, False), (0, 0, 800, True), (1, 0, 399, False), (1, 0, 400, True),
+    ],
+)  # fmt: skip
+def test_of_the_memory_of_a_node_other_ranks_take_the_least_that_they_copy_of_their_own_objects(
+    monkeypatch: pytest.MonkeyPatch, rank: int, least: int, left: int, fits: bool
 ) -> None:
-    """Each of four ranks needs 400 bytes for its stage, and rank 0 as many for the model of all."""
+    """This rank needs 400 bytes for its stage, each of three others at least `least`, and rank 0 400 for the model of all."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    monkeypatch.setattr(memory, "left_bytes", lambda share: left // share)
+    monkeypatch.setattr(memory, "left_bytes", lambda: left)
     model = torch.nn.Linear(10, 10, bias=False)
-    objects = state_dict.StatefulObjects({"model": model, "stage": Stage()})
+    objects = state_dict.StatefulObjects({"model": model, "stage": [Stage()]})
     objects.most_ranks = 4
+    objects.least_own_bytes = {"model": 0, "stage": least}
     if not fits:
         with pytest.raises(MemoryError):
             objects.copy(rank)
         return
-    assert objects.copy(rank)["own"]["stage"]["weight"].shape == (100,)
+    assert objects.copy(rank)["own"]["stage.0"]["weight"].shape == (100,)
+
+
+def test_a_state_that_has_grown_since_the_ranks_were_compared_counts_for_each_rank_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least stage has half of this one's size, as it had in the beginning."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    stage = Stage()
+    objects = state_dict.StatefulObjects({"stage": stage})
+    objects.least_own_bytes = {"stage": 200}
+    stage.weight = torch.zeros(300)
+    monkeypatch.setattr(memory, "left_bytes", lambda: 2399)
+    with pytest.raises(MemoryError):
+        objects.copy(0)
+    monkeypatch.setattr(memory, "left_bytes", lambda: 2400)
+    objects.copy(0)
+
+
+def test_an_object_of_one_rank_counts_once_for_its_node(fork_server: ForkServer, folder: Path) -> None:
+    """Each of two ranks has a stage of 1 MiB, and rank 0 alone 2 MiB of averages: 4 MiB and a little fit, 3 do not."""
+    for left, saved in ((5 * MIB, 1), (4 * MIB - 1, None)):
+        ended = fork_server.run("memory.averages_on_rank_0", 2, folder=folder / str(left), left=left)
+
+        assert ended.ends == [0, 0], ended.logs
+        assert [ended.reported("saved", rank) for rank in (0, 1)] == [saved, saved], ended.logs
+
+
+def test_what_rank_0_alone_copies_beside_shards_counts_once() -> None:
+    model = torch.nn.Linear(10, 10, bias=False)
+    each = dtensor.StatefulObject("model", model)
+    copy = dtensor.split_shards(each, model.state_dict(), [], MemoryBudget(400), here=4, keep=True)
+    assert copy["weight"].equal(model.weight)
 
 
 def test_of_rank_0_s_file_other_ranks_read_only_what_is_shared() -> None:
