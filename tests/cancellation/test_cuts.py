@@ -37,6 +37,7 @@ def cut_some(name: str) -> Tally:
     return cut_all(chosen + rng.sample(others, SAMPLE[name] - len(chosen)), AT_A_TIME.get(name, 1))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", RUNS)
 def test_some_awaits(name: str) -> None:
     tally = cut_some(name)

@@ -72,7 +72,7 @@ class Connections:
         cut = {}
         for host, connections in found.items():
             # The inodes of sockets rise, and the newest connection may be an agent that is just connecting.
-            oldest = sorted(connections)[: -self._most_a_host]
+            oldest = sorted(connections)[: max(0, len(connections) - self._most_a_host)]
             done = sum(_cut(file, inode) for inode, file in oldest)
             if done:
                 cut[host] = done

@@ -46,8 +46,8 @@ class Process:
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
         self._pauses: set[Pause] = set()
-        self._requests: set[asyncio.Task[Any]] = set()
-        """Requests that it has sent, and that have no outcome yet."""
+        self._requests: dict[asyncio.Task[Any], None] = {}
+        """Requests that it has sent, and that have no outcome yet, in their order: a story repeats itself in every run."""
         self._kept: list[Any] = []
         self.resources: tuple[Any, ...] = ()
         """Files that the kernel would close when it is killed."""
@@ -169,8 +169,8 @@ async def in_flight(request: Coroutine[Any, Any, _T]) -> _T:
     context = contextvars.copy_context()
     context.run(_CURRENT.set, None)
     sent = asyncio.get_running_loop().create_task(request, context=context)
-    process._requests.add(sent)
-    sent.add_done_callback(process._requests.discard)
+    process._requests[sent] = None
+    sent.add_done_callback(lambda task: process._requests.pop(task, None))
     try:
         return await asyncio.shield(sent)
     except asyncio.CancelledError:

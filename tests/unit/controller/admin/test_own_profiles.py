@@ -117,12 +117,12 @@ async def test_measurements_have_numbers_of_users_while_the_name_service_does_no
         monkeypatch.setattr(pwd, "getpwuid", hang)
         client = AsyncClient(folder / "admin.sock")
         async with asyncio.timeout(120):
-            one = await client.profile(first.job_id)
-            kinds = await client.profiles()
+            while not uids:  # on a busy machine a look-up may be given up before its thread begins
+                one = await client.profile(first.job_id)
+                kinds = await client.profiles()
         with service.answering():
             assert (one.user, one.windows[0].gpus > 0) == ("", True)
             assert {(kind.user, kind.uid > 0) for kind in kinds.kinds} == {("", True)}
-            assert uids
 
 
 async def test_a_user_sees_the_measurements_of_their_own_jobs_without_those_beside_them(

@@ -29,6 +29,8 @@ class Page:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.large_bytes = 32 << 20
+        """More than the buffers of a connection hold."""
         self.answering = 0
         self.go_on = asyncio.Event()
         routes = [
@@ -55,7 +57,7 @@ class Page:
 
     async def _large(self, _request: Request) -> Response:
         self.asked += 1
-        return PlainTextResponse("x" * (32 << 20))
+        return PlainTextResponse("x" * self.large_bytes)
 
     async def _slow(self, _request: Request) -> Response:
         self.asked += 1
@@ -154,6 +156,7 @@ def patiently_made(self: impatient.ImpatientProtocol, transport: asyncio.Transpo
 
 async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impatient, "ANSWER_S", 0.3)
+    monkeypatch.setattr(impatient, "STALL_S", 3600.0)
     monkeypatch.setattr(impatient, "REQUEST_S", -14.7)
     monkeypatch.setattr(impatient.ImpatientProtocol, "connection_made", patiently_made)
     async with serving() as page, AsyncExitStack() as stack:
@@ -167,6 +170,7 @@ async def test_a_client_that_takes_nothing_is_cut_before_the_time_of_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(impatient, "STALL_S", 0.3)
+    monkeypatch.setattr(impatient, "REQUEST_S", 3600.0)
     monkeypatch.setattr(impatient, "ANSWER_S", 3600.0)
     async with serving() as page, AsyncExitStack() as stack:
         _, writer = await hanging(page, stack, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -175,16 +179,37 @@ async def test_a_client_that_takes_nothing_is_cut_before_the_time_of_an_answer(
         await until(lambda: page.open == 0 and not page.server.server_state.tasks)
 
 
+async def stalled(page: Page, stack: AsyncExitStack) -> tuple[impatient.ImpatientProtocol, Connection]:
+    """Ask for a large answer and do not read on; return the server's end, and the client's, when the answer waits."""
+    connection = await hanging(page, stack, b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    connection[1].transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: page.open == 1)
+    (protocol,) = page.server.server_state.connections
+    assert isinstance(protocol, impatient.ImpatientProtocol)
+    await until(lambda: protocol._stall is not None)
+    return protocol, connection
+
+
 async def test_a_client_that_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(impatient, "STALL_S", 5.0)
+    for limit in ("STALL_S", "REQUEST_S", "ANSWER_S"):
+        monkeypatch.setattr(impatient, limit, 3600.0)
     async with serving() as page, AsyncExitStack() as stack:
-        reader, _ = await hanging(page, stack, b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        found = 0
-        async with asyncio.timeout(WITHIN_S):
-            while got := await reader.read(4 << 20):
-                found += len(got)
-                await asyncio.sleep(0.001)
-        assert found > 32 << 20
+        # given a client that has taken a single byte, when its time is up: then it has another such time
+        protocol, (reader, writer) = await stalled(page, stack)
+        first = protocol._stall
+        protocol._left_bytes = protocol.transport.get_write_buffer_size() + 1
+        protocol._check_stall()
+        assert page.open == 1
+        assert protocol._stall is not None
+        assert protocol._stall is not first
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await rest(reader)) > page.large_bytes
+        await until(lambda: page.open == 0)
+        # and one that has taken none is cut
+        protocol, _ = await stalled(page, stack)
+        protocol._left_bytes = protocol.transport.get_write_buffer_size()
+        protocol._check_stall()
+        assert page.open == 0
 
 
 async def never_reading(page: Page, stack: AsyncExitStack) -> None:
@@ -201,6 +226,7 @@ async def never_reading(page: Page, stack: AsyncExitStack) -> None:
 async def test_clients_that_do_not_read_keep_no_reader_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impatient, "UNREAD_S", 0.0)
     async with serving() as page, AsyncExitStack() as stack:
+        page.large_bytes = 8 << 20  # these clients have small buffers
         for number in range(1, 3 * PLACES):  # one after another, so that each is asked before the next one
             await never_reading(page, stack)
             await until(lambda number=number: page.asked >= number)
@@ -213,6 +239,7 @@ async def test_clients_that_do_not_read_keep_no_reader_out(monkeypatch: pytest.M
 async def test_a_client_that_has_read_lately_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impatient, "UNREAD_S", 1000.0)
     async with serving() as page, AsyncExitStack() as stack:
+        page.large_bytes = 8 << 20  # these clients have small buffers
         for number in range(1, PLACES):
             await never_reading(page, stack)
             await until(lambda number=number: page.asked >= number)

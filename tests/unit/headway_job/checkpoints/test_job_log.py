@@ -18,16 +18,23 @@ from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
 from headway_job.checkpoints.ranks.save_agreement import RankLeft
 from headway_job.hook.save_requests import SaveRequests
 
+JOBSIDE = Path(__file__).resolve().parents[4] / "headway_job" / "src"
+ENV = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | {"PYTHONPATH": str(JOBSIDE)}
+"""Environment of Python programs with headway_job, which write as Python does by itself."""
+
 
 class HangingLog:
     """A stream, or a handler of logging, that takes no line before `go_on` is set."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
+        """A line is about to be written."""
         self.go_on = threading.Event()
         self.lines: list[str] = []
         self.taken = threading.Semaphore(0)
 
     def write(self, text: str) -> None:
+        self.begun.set()
         self.go_on.wait()
         self.lines.append(text)
         self.taken.release()
@@ -44,7 +51,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingLog]:
     log.go_on.set()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(150)
 def test_a_save_is_answered_and_the_training_goes_on_while_the_log_hangs(
     log: HangingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +78,7 @@ def test_a_save_is_answered_and_the_training_goes_on_while_the_log_hangs(
     assert [line.split(" ", 2)[1] for line in log.lines] == ["step", "the"]  # in their order
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(150)
 def test_handlers_of_logging_that_hang_hold_nothing_up_and_get_the_records(
     log: HangingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +99,7 @@ def test_handlers_of_logging_that_hang_hold_nothing_up_and_get_the_records(
     ]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_state_that_cannot_be_copied_is_reported_while_handlers_hang(
     log: HangingLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -122,12 +129,14 @@ def test_a_state_that_cannot_be_copied_is_reported_while_handlers_hang(
     assert log.lines[-1].startswith("After step 1 this run saves no more checkpoints: rank 1 has left")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(150)
 def test_lines_beyond_a_number_are_left_out_while_it_hangs_and_later_ones_are_written(
     log: HangingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", log)
-    for number in range(1000):
+    job_log.write_line("0")
+    assert log.begun.wait(60.0)  # this line waits no more, and each of the others does
+    for number in range(1, 1000):
         job_log.write_line(f"{number}")
     log.go_on.set()
     first = 1 + job_log._MOST_WAITING
@@ -139,7 +148,10 @@ def test_lines_beyond_a_number_are_left_out_while_it_hangs_and_later_ones_are_wr
     assert log.lines[-1] == "headway: later\n"
 
 
-def test_a_line_is_there_when_the_call_returns(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_there_when_the_call_returns(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_log, "_writer", LineWriter(60.0))
     for number in range(20):
         job_log.write_line(f"{number}")
         assert capfd.readouterr().err == f"headway: {number}\n"
@@ -147,6 +159,7 @@ def test_a_line_is_there_when_the_call_returns(capfd: pytest.CaptureFixture[str]
 
 def test_one_line_that_cannot_be_written_costs_no_other(log: HangingLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.go_on.set()
+    monkeypatch.setattr(job_log, "_writer", LineWriter(60.0))
     monkeypatch.setattr(sys, "stderr", None)
     job_log.write_line("lost")
     monkeypatch.setattr(sys, "stderr", log)
@@ -162,7 +175,7 @@ def test_lines_are_written_by_the_caller_where_no_thread_can_start(
     def fails(_thread: threading.Thread) -> None:
         raise error
 
-    monkeypatch.setattr(job_log, "_writer", LineWriter())
+    monkeypatch.setattr(job_log, "_writer", LineWriter(60.0))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fails)
         job_log.write_line("first")
@@ -176,6 +189,7 @@ def test_lines_are_written_by_the_caller_where_no_thread_can_start(
 _CHILD = """
 import os, sys, threading
 from headway_job.checkpoints import job_log
+job_log._writer._most_wait_s = 60.0
 job_log._writer._lock.acquire()  # as if another thread had been about to write
 if os.fork():
     os.wait()
@@ -186,7 +200,9 @@ else:
 
 
 def test_a_forked_child_writes_although_the_lock_was_held() -> None:
-    done = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, timeout=60.0, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD], env=ENV, capture_output=True, text=True, timeout=150.0, check=True
+    )
     assert done.stderr == "headway: of the child\n"
 
 
@@ -210,10 +226,9 @@ def test_a_program_ends_well_while_its_log_takes_nothing() -> None:
             except BlockingIOError:
                 break
         os.set_blocking(writing, True)
-        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         done = subprocess.run(
             [sys.executable, "-c", _PIPE],
-            env=buffered, stdout=subprocess.PIPE, stderr=writing, text=True, timeout=60.0, check=False,
+            env=ENV, stdout=subprocess.PIPE, stderr=writing, text=True, timeout=150.0, check=False,
         )  # fmt: skip
     finally:
         os.close(writing)

@@ -101,7 +101,8 @@ async def test_a_driver_that_hangs_costs_the_numbers_of_gpus_only(minors, tmp_pa
     with capture_logs() as logs:
         for _ in range(2):
             await driver.refresh()
-            await driver._child.wait()
+            if driver._child is not None:  # on a busy machine the time may end before there is one
+                await driver._child.wait()
     assert [entry["event"] for entry in logs] == ["gpu_driver_silent"]
     assert [gpu.index for gpu in read_topology(tmp_path, minors=driver.known).gpus] == [None, None]
     # until it answers again

@@ -169,7 +169,7 @@ async def test_a_ticket_from_the_future_does_not_stay_the_newest(store: ProfileS
 async def test_dials_that_are_refused_use_up_no_memory_of_credentials(store: ProfileStore) -> None:
     # given a controller that has as many agents as it may, and remembers few credentials
     seal = PaperSeal()
-    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, max_nodes=1)
+    settings = AgentsSettings("127.0.0.1:0", silence_s=600.0, max_nodes=1)
     agents = AgentsServer(settings, store, seal)
     agents._admission._replays = ReplayCache(limit=8)
     async with serving(agents) as server, grpc.aio.insecure_channel(server.address) as channel:
@@ -196,6 +196,7 @@ async def test_dials_that_are_refused_use_up_no_memory_of_credentials(store: Pro
 async def test_only_a_node_at_its_own_address_has_a_share_of_its_own() -> None:
     nodes = {"n1": "10.0.0.1", "n2": "two.example"}
     addresses = AgentAddresses(lambda: nodes, "automatic", lambda _name: ["10.0.0.2"])
+    addresses._threads._within_s = 60.0
     calls = [("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n1", "10.0.0.2"), ("n3", "10.0.0.1"), ("n1", "192.0.2.1")]
     assert [await addresses.is_of(node, f"ipv4:{at}:4000") for node, at in calls] == [True, True, False, False, False]
     assert not await AgentAddresses(lambda: nodes, "off").is_of("n1", "ipv4:10.0.0.1:4000")

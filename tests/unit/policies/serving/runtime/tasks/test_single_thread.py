@@ -48,7 +48,7 @@ async def test_callers_that_give_up_leave_nothing_in_the_queue_of_a_thread_that_
 
     def hang() -> None:
         begun.set()
-        go_on.wait(60)
+        go_on.wait(250)
 
     # Given a policy, or a disk, that does not answer
     worker = Worker("policy")
