@@ -26,7 +26,8 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
     for job in jobs:
         if job.phase is Phase.ENDED or job.key in ledger.originals or not _looks_pinned(job.request):
             continue
-        if not may_lack(job.key):
+        # A job with the mark was pinned, whatever the journal says: its row may be an older one that was left in a damaged file.
+        if not (may_lack(job.key) or job.has_pin_mark):
             continue
         # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
         most = job.request.max_nodes or len(job.request.required_nodes)

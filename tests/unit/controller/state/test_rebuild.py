@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +116,25 @@ async def test_a_job_that_was_placed_shows_that_headway_ran_here(world: World) -
     # when the journal is removed, and that node cannot take it
     world.journal.close()
     (world.folder / "journal.sqlite").unlink()
+    world.slurm.node_drain(node)
+    job.submission = replace(job.submission, never_starts=False)
+    world.restart()
+    await world.go_on(200, 5.0)
+    # then it runs on another
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+
+
+async def test_a_placed_job_keeps_our_nodes_for_no_longer_although_its_damaged_row_looks_sound(world: World) -> None:
+    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
+    await world.turn()
+    await world.clock.advance(1)
+    job = world.slurm.job(key.job_id)
+    (node,) = job.request.required_nodes
+    # when its own request is lost in a row that can be read, and that node cannot take it
+    world.journal.close()
+    with closing(sqlite3.connect(world.folder / "journal.sqlite")) as db, db:
+        assert db.execute("UPDATE job SET original = NULL WHERE job_id = ?", (key.job_id,)).rowcount == 1
     world.slurm.node_drain(node)
     job.submission = replace(job.submission, never_starts=False)
     world.restart()
