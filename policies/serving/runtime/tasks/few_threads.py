@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from policies.serving.runtime.tasks.settle import settle
+
 Result = TypeVar("Result")
 
 _IDLE_S = 60.0
@@ -99,14 +101,7 @@ class FewThreads:
     def _work(self) -> None:
         while (item := self._next()) is not None:
             future, work = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(work())
-            except Exception as error:  # noqa: BLE001 - handed to the caller
-                future.set_exception(error)
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a thread must not end the event loop
-                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+            settle(future, work)
             del future, work, item  # so that what they hold is garbage now, and not only at the next call
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from policies.serving.runtime.tasks.settle import settle
+
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
@@ -81,17 +83,9 @@ class Worker:
     def _work(self) -> None:
         while (item := self._next()) is not None:
             future, work = item
-            if not future.set_running_or_notify_cancel():
-                continue
             self._busy_since = time.monotonic()
-            try:
-                future.set_result(work())
-            except Exception as error:  # noqa: BLE001 - handed to the caller
-                future.set_exception(error)
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a worker must not end the event loop
-                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-            finally:
-                self._busy_since = None
+            settle(future, work)
+            self._busy_since = None
             del future, work, item  # so that what they hold is garbage now, and not only at the next piece of work
             try:
                 self._between()

@@ -36,6 +36,28 @@ async def pinned(world: World, node: str) -> JobKey:
     return key
 
 
+async def placed(world: World) -> JobKey:
+    """A job that was placed and released, and that Slurm does not start."""
+    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
+    await world.turn()
+    await world.clock.advance(1)
+    job = world.slurm.job(key.job_id)
+    assert (job.admin_comment, job.held) == (PIN_MARK, False)
+    return key
+
+
+async def require_another_node(world: World, key: JobKey) -> None:
+    """When its node cannot take the job, and the controller starts anew, it runs on another."""
+    job = world.slurm.job(key.job_id)
+    (node,) = job.request.required_nodes
+    world.slurm.node_drain(node)
+    job.submission = replace(job.submission, never_starts=False)
+    world.restart()
+    await world.go_on(200, 5.0)
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+
+
 async def test_a_job_that_was_about_to_start_starts_where_it_was_pinned(world: World) -> None:
     key = await pinned(world, "n2")
     lose(world)
@@ -106,42 +128,18 @@ async def test_a_new_installation_takes_nothing_for_its_own(world: World) -> Non
 
 
 async def test_a_job_that_was_placed_shows_that_headway_ran_here(world: World) -> None:
-    # given a job that was placed, and no other that waits
-    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
-    await world.turn()
-    await world.clock.advance(1)
-    job = world.slurm.job(key.job_id)
-    (node,) = job.request.required_nodes
-    assert (job.admin_comment, job.held) == (PIN_MARK, False)
-    # when the journal is removed, and that node cannot take it
+    key = await placed(world)
     world.journal.close()
     (world.folder / "journal.sqlite").unlink()
-    world.slurm.node_drain(node)
-    job.submission = replace(job.submission, never_starts=False)
-    world.restart()
-    await world.go_on(200, 5.0)
-    # then it runs on another
-    assert world.phase(key) is Phase.RUNNING
-    assert node not in world.nodes(key)
+    await require_another_node(world, key)
 
 
 async def test_a_placed_job_keeps_our_nodes_for_no_longer_although_its_damaged_row_looks_sound(world: World) -> None:
-    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
-    await world.turn()
-    await world.clock.advance(1)
-    job = world.slurm.job(key.job_id)
-    (node,) = job.request.required_nodes
-    # when its own request is lost in a row that can be read, and that node cannot take it
+    key = await placed(world)
     world.journal.close()
     with closing(sqlite3.connect(world.folder / "journal.sqlite")) as db, db:
         assert db.execute("UPDATE job SET original = NULL WHERE job_id = ?", (key.job_id,)).rowcount == 1
-    world.slurm.node_drain(node)
-    job.submission = replace(job.submission, never_starts=False)
-    world.restart()
-    await world.go_on(200, 5.0)
-    # then it runs on another
-    assert world.phase(key) is Phase.RUNNING
-    assert node not in world.nodes(key)
+    await require_another_node(world, key)
 
 
 async def test_a_journal_that_an_operator_moved_away_counts_as_lost(world: World) -> None:
