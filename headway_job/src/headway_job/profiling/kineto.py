@@ -13,8 +13,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Callable, Dict, List, Sequence, Set, Tuple, Union
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
+from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
 from .intervals import Interval
 
@@ -34,10 +36,15 @@ _BYTES = {
 
 
 class Kineto:
-    """One recording. The same thread calls `start` and `stop`, as the profiler belongs to a thread."""
+    """One recording. The same thread calls `start`, `pause` and `stop`, as the profiler belongs to a thread.
+
+    `stop` is safe once the collectives of the recording have ended (see gloo_trace); `pause` begins no further ones.
+    """
 
     def __init__(self) -> None:
         self._calls = sys.modules["torch._C"]._autograd
+        self._set_recording = self._calls._enable_record_function
+        self._begun_ns = self._paused_ns = 0
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
         self._scopes = {scope.USER_SCOPE}
@@ -61,16 +68,27 @@ class Kineto:
             if self._level.value != _SILENT:  # its first use in a process sets its own initial level
                 self._level_before = self._level.value
                 self._level.value = _SILENT
+            self._begun_ns = time.time_ns()
             self._calls._enable_profiler(self._config, self._activities, self._scopes)
         except BaseException:
             self._level.value = self._level_before
             raise
+
+    def pause(self) -> None:
+        """Record no events that begin from now on. What is in progress is still recorded to its end."""
+        self._set_recording(False)
+        self._paused_ns = time.time_ns()
+
+    def in_progress(self) -> Optional[bool]:
+        """Return True if collectives of the recording, which is paused, have not ended; None = torch cannot say."""
+        return gloo_trace.in_progress(self._begun_ns, self._paused_ns)
 
     def stop(self) -> Any:
         """End the recording and return it."""
         try:
             return self._calls._disable_profiler()
         finally:
+            self._set_recording(True)
             self._level.value = self._level_before
 
 
@@ -79,6 +97,13 @@ class NoProfiler:
 
     def start(self) -> None:
         """Do nothing."""
+
+    def pause(self) -> None:
+        """Do nothing."""
+
+    def in_progress(self) -> Optional[bool]:
+        """Return False."""
+        return False
 
     def stop(self) -> NoProfiler:
         """Return the empty recording."""

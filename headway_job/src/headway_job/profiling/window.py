@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from .comm_overlap import StepEnd
@@ -18,6 +19,13 @@ _MAX_FACTOR = 8
 """A window has at most so many times the requested steps, so that the recording stays small."""
 
 
+_LOOK_S = 0.25
+_UNKNOWN_STEPS, _UNKNOWN_S = 3, 1.0
+"""Steps and seconds that a paused window waits where torch cannot say which collectives are in progress."""
+_SOON_S, _SOON_UNKNOWN_S, _POLL_S = 0.5, 0.1, 0.005
+"""The same before a fork, and before the program's own profiler starts."""
+
+
 class RecordedWindow(NamedTuple):
     """The result of a window, which another thread reads."""
 
@@ -26,7 +34,10 @@ class RecordedWindow(NamedTuple):
 
 
 class Window:
-    """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it."""
+    """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it.
+
+    A window records, then it is paused, and it closes once the collectives that it has recorded have ended (see gloo_trace).
+    """
 
     def __init__(
         self,
@@ -48,11 +59,12 @@ class Window:
         self._step_ends: List[StepEnd] = []
         """Bound: `_MAX_FACTOR` times `steps`."""
         self._begun_s = 0.0
+        self._pause: Optional[Pause] = None
         self.thread = 0
         self.open = False
 
     def at_step(self) -> None:
-        """Record that a step has ended. The first call opens the window; it closes one step after it has lasted long enough.
+        """Record that a step has ended. The first call opens the window; it is paused one step after it has lasted long enough.
 
         The first step is left out: it includes the profiler's initial work, and collectives from before may still be in progress.
         """
@@ -62,8 +74,11 @@ class Window:
                 return
             if threading.get_ident() != self.thread:
                 return
-            self._step_ends.append(step_end(self._queue))
-            if self._lasted(len(self._step_ends) - 1, time.monotonic() - self._begun_s):
+            if self._pause is None:
+                self._step_ends.append(step_end(self._queue))
+                if not self._lasted(len(self._step_ends) - 1, time.monotonic() - self._begun_s):
+                    return
+            if self._paused().over_at_step(self._kineto.in_progress):
                 self._close()
         except Exception:
             self.abandon()
@@ -74,29 +89,31 @@ class Window:
         return steps >= (self._steps if seconds <= _MAX_S else 1)
 
     def end(self) -> None:
-        """End the window with what it has. Does nothing in another thread, as the profiler belongs to one thread."""
+        """End the window with what it has, or pause it if collectives are in progress that do not end soon.
+
+        Does nothing in another thread, as the profiler belongs to one thread.
+        """
         if self.open and threading.get_ident() != self.thread:
             return
         try:
-            if len(self._step_ends) > 1:
+            if not self.open or self._paused().over_soon(self._kineto.in_progress):
                 self._close()
-                return
         except Exception:
-            pass
-        self.abandon()
+            self.abandon()
 
     def abandon(self) -> None:
         """End the window without a result. Does nothing in another thread."""
         if self.open and threading.get_ident() != self.thread:
             return
-        try:
+        self._step_ends = []
+        with suppress(Exception):
             if self.open:
-                self.open = False
-                self._kineto.stop()
+                self._paused().over_soon(self._kineto.in_progress)
+        try:
+            self._close()
         except Exception:
-            pass
-        self._release()
-        self._done(None)
+            self._release()
+            self._done(None)
 
     def _open(self) -> None:
         if in_use():
@@ -108,15 +125,62 @@ class Window:
         self._kineto.start()
         self.open = True
 
+    def _paused(self) -> Pause:
+        if self._pause is None:
+            self._kineto.pause()
+            self._pause = Pause()
+        return self._pause
+
     def _close(self) -> None:
-        self.open = False
-        recorded = RecordedWindow(self._step_ends, self._kineto.stop())
+        """Stop the profiler, and hand over the recording if it has a step."""
+        events = None
+        if self.open:
+            self.open = False
+            events = self._kineto.stop()
         self._release()
-        self._done(recorded)
+        self._done(RecordedWindow(self._step_ends, events) if len(self._step_ends) > 1 else None)
 
     def _release(self) -> None:
         if self._queue is not None:
             self._queue.close()
+
+
+class Pause:
+    """How long a paused window waits until the profiler may stop."""
+
+    def __init__(self) -> None:
+        self._begun_s = time.monotonic()
+        self._steps = 0
+        self._next_look_s = 0.0
+        """Of the clock: the list of collectives takes some milliseconds, so it is not read after each step."""
+
+    def over_at_step(self, in_progress: Callable[[], Optional[bool]]) -> bool:
+        """Return True if the profiler may stop; called after each step.
+
+        Where torch cannot say what is in progress, collectives are taken to end within some steps: training waits for them.
+        """
+        now_s = time.monotonic()
+        self._steps += 1
+        if now_s < self._next_look_s:
+            return False
+        self._next_look_s = now_s + _LOOK_S
+        found = in_progress()
+        if found is None:
+            return self._steps > _UNKNOWN_STEPS and now_s - self._begun_s >= _UNKNOWN_S
+        return not found
+
+    def over_soon(self, in_progress: Callable[[], Optional[bool]]) -> bool:
+        """Wait, for half a second at most, until the profiler may stop; return True if it may."""
+        until_s = time.monotonic() + _SOON_S
+        while True:
+            found = in_progress()
+            if found is None:
+                time.sleep(_SOON_UNKNOWN_S)
+            if not found:
+                return True
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_POLL_S)
 
 
 class RunQueueClock:

@@ -1,5 +1,6 @@
 """Imports torch once, and then forks the ranks of one run after the other. Requests and answers are JSON lines."""
 
+import faulthandler
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from tests.unit.headway_job.checkpoints import training
 def main() -> None:
     """Serve requests until stdin is closed."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    faulthandler.enable()  # a rank that dies of a signal leaves its stacks in its log
     for line in sys.stdin:
         order = json.loads(line)
         pids = [forked(rank, order) for rank in range(order["world"])]

@@ -157,3 +157,52 @@ def test_as_a_trace_of_every_operator_sees_it(program: Program) -> None:
         step_s, exposed_s, in_trace_s, under_way_s = map(float, one.stdout.split())
         assert 0 < under_way_s < step_s
         assert abs(exposed_s - in_trace_s) < 0.15 * step_s
+
+
+def test_the_profiler_stops_only_once_what_it_has_recorded_is_over(agent: Agent, forked: Program) -> None:
+    """Rank 1 joins a collective of the window only after rank 0 has made many more steps, and has forked.
+
+    gloo's threads write its end into memory that torch frees when the profiler stops.
+    """
+    done = forked.run_ranks(
+        _RANKS
+        + """
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(10))], lr=0.1)
+data, late = torch.ones(1000), None
+def recording(): return torch._C._autograd._profiler_enabled()
+def steps(number):
+    for _ in range(number):
+        optimizer.step()
+        time.sleep(0.01)
+steps(12)
+wait_until(window_opened)
+steps(2)
+if rank == 0:
+    late = dist.all_reduce(data, async_op=True)
+    steps(100)
+    before = recording()
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+    steps(100)
+    print(before, recording(), profiled())
+    open("joined", "w").close()
+    late.wait()
+else:
+    wait_until(lambda: os.path.exists("joined"))
+    dist.all_reduce(data)
+dist.barrier()
+while recording():
+    steps(1)
+wait_until(profiled)
+print(float(data[0]))
+""",
+        2,
+    )
+    assert [(one.returncode, one.stdout, one.stderr) for one in done] == [
+        (0, "True True False\n2.0\n", ""),
+        (0, "2.0\n", ""),
+    ]
+    waited, joined = (connection.profile for connection in _by_rank(agent))
+    assert [kind.kind for kind in waited.kinds] == ["all_reduce"]
+    assert waited.steps >= _STEPS > 0 and joined.steps > 0

@@ -189,7 +189,7 @@ async def test_ranks_that_are_not_stopped_continue(node: Node, job: Job) -> None
     assert (await node.answer(save, 2)).problem == "ranks have trained on since"
     heard.touch()
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert "the job was not stopped within 3600 s" in ended.logs[0]
 
 
@@ -199,7 +199,7 @@ async def test_ranks_continue_without_an_agent(alone: Node, job: Job) -> None:
         started = await job.begin(line_lost_s=0.5)
         await node.answer(node.ask())
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert "the connection to the scheduler's agent on this node is lost" in ended.logs[0]
 
 
@@ -227,7 +227,7 @@ async def test_a_request_that_fails_without_an_agent_is_cancelled_when_it_is_bac
     async with node.agent_runs():
         node.go_on(save)  # before they have connected
         ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert "the job stays where it is" in ended.logs[0]
 
 
@@ -266,7 +266,7 @@ async def test_a_save_that_fails_ends_the_pause(node: Node, job: Job) -> None:
     answer = await node.answer(node.ask())
     assert answer.problem == "rank 1: could not write: [Errno 28] No space left on device"
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert len(ended.losses()) == STEPS
     assert checkpoints(job.folder) == []
 
@@ -290,7 +290,7 @@ async def test_a_run_ends_after_a_request_in_its_last_step(node: Node, job: Job)
     answer = await node.answer(node.ask())
     assert "its training has ended" in answer.problem
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert ended.reported("saved") == BUSY
 
 
@@ -309,7 +309,7 @@ async def test_a_request_that_arrives_after_its_cancellation_causes_no_pause(nod
     node.ask("p1.1")
     assert (await node.answer("p1.1")).problem == "it was called off"
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [0, 0]
+    assert ended.ends == [0, 0], ended.logs
     assert "The training pauses" not in ended.logs[0]
 
 
