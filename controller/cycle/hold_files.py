@@ -6,7 +6,7 @@ import structlog
 
 from controller.base.events import EventLog
 from controller.slurm.client import SlurmSnapshot
-from controller.slurm.user_holds import HoldFolder, Holds, is_for_next_run, own_holds, settled
+from controller.slurm.user_holds import Hold, HoldFolder, Holds, is_for_next_run, own_holds, settled
 
 log = structlog.get_logger(__name__)
 
@@ -49,12 +49,12 @@ class HoldFiles:
 
     def _write(self, holds: Holds) -> Holds:
         """Write as many holds as the folder may have. Returns those that are written."""
-        written: dict[str, float] = {}
-        for job_id, time_s in list(holds.items())[: self._folder.room]:
+        written: dict[str, Hold] = {}
+        for job_id, hold in list(holds.items())[: self._folder.room]:
             try:
-                self._folder.write(job_id, time_s)
+                self._folder.write(job_id, hold)
             except OSError as error:  # the hold of its array stays
                 log.warning("hold_not_written", job=job_id, problem=str(error))
                 break
-            written[job_id] = time_s
+            written[job_id] = hold
         return written

@@ -24,7 +24,7 @@ class AuditTrail:
     def note_holds(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
         """Record the holds that have come since the last call: job_submit.lua has accepted them from the jobs' users."""
         before, self._holds = self._holds, holds
-        fresh = {name for name, time_s in holds.items() if before is None or before.get(name) != time_s}
+        fresh = {name for name, hold in holds.items() if before is None or before.get(name) != hold}
         if not fresh:
             return
         users = {job.key.job_id: job.user for job in snapshot.jobs}
@@ -32,7 +32,7 @@ class AuditTrail:
         outcome = "accepted" if before is not None else "accepted, at the latest before this start of the controller"
         for job_id in sorted(fresh):
             user = users.get(job_id, "")
-            details = {"time_s": round(holds[job_id], 3)}
+            details = {"time_s": round(holds[job_id].time_s, 3)}
             self._audit.record(Caller(None, user), "hold", outcome, job_id=job_id, job_user=user, details=details)
 
     def note_preemption(self, row: Preemption) -> None:

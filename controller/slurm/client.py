@@ -168,6 +168,8 @@ class SlurmJob:
     it again at once, before all other jobs."""
     nice: int = 0
     """Value of --nice: it is subtracted from the job's priority."""
+    user_id: int | None = None
+    """None: not known."""
 
     @property
     def is_restarted_by_slurm(self) -> bool:

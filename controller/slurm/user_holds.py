@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -28,21 +28,39 @@ log = structlog.get_logger(__name__)
 _NAME = re.compile(r"\d{1,10}(?:_\d{1,10})?")
 _NEW = ".anew"
 """Name of the file that marks a folder which was made again: holds in the former folder may be lost."""
+_DRAFT = ".draft"
 _MOST_READ = 10 * MOST_HOLDS
 _HELD_BY_USER = "JobHeldUser"
+_JOB = re.compile(rb"(\d{1,12}) (\d{1,9}) (\d{1,10})\n?")
+_LONGEST = 64
 _CLOCK_S = 0.05
-"""Time by which a file may be older than its job's submit time, because of the kernel's ticks. A larger difference means
-another job: a slurmctld that was killed may have lost its newest job, and a second later another job has that id."""
+"""Time by which a file that does not tell its job may be older than the job's submit time, because of the kernel's ticks. A larger
+difference means another job: a slurmctld that was killed may have lost its newest job, whose id another one has a second later."""
 
 _START_S = 1.0
 """Slurm shows the start of a job in whole seconds."""
 
-Holds = Mapping[str, float]
-"""Job id as users see it → when its user asked for the hold, seconds since the Unix epoch. "12" is for all tasks of array 12."""
+
+class Hold(NamedTuple):
+    """A user's hold of one job, as its file records it."""
+
+    time_s: float
+    """When the user asked for it, seconds since the Unix epoch; the machine's clock may have been set since."""
+    submit_time_s: int | None = None
+    """Submit time that the job had then; None: the file does not say, as those of an earlier job_submit.lua."""
+    restarts: int = 0
+    """Requeues of the job until then."""
+    user_id: int | None = None
+    """The job's user; None: the file does not say."""
+
+
+Holds = Mapping[str, Hold]
+"""Job id as users see it → the hold. "12" is for all tasks of array 12."""
 
 
 class HoldFolder:
-    """The folder of these files. No file is opened: only its name and its time count.
+    """The folder of these files: each is named after its job, and has the job's "SUBMIT_TIME RESTARTS USER_ID"; an earlier
+    job_submit.lua left them empty.
 
     Invariant: while the folder cannot be read, the holds that were read before count, less those that were removed. A hold is
     withdrawn only when a reading shows that its file is gone.
@@ -53,8 +71,10 @@ class HoldFolder:
         self._path = path
         self._problem = ""
         """Why the folder cannot be read; empty while it can."""
-        self._known: dict[str, float] | None = None
+        self._known: dict[str, Hold] | None = None
         """Holds of the last reading; None before the first. Bound: `_MOST_READ`, and the jobs with holds that `write` adds."""
+        self._files: dict[str, tuple[int, int]] = {}
+        """Time (ns) and inode of each file of the last reading: a file that has the same was read. Bound: `_MOST_READ`."""
 
     def make(self) -> None:
         """Make the folder, for its owner alone. Raises ConfigurationError."""
@@ -95,13 +115,16 @@ class HoldFolder:
 
         A folder that is missing from the start has no holds.
         """
-        found: dict[str, float] = {}
+        found: dict[str, Hold] = {}
+        files: dict[str, tuple[int, int]] = {}
         try:
             with os.scandir(self._path) as entries:
                 for entry in entries:
                     if _NAME.fullmatch(entry.name) and len(found) < _MOST_READ:
                         with suppress(FileNotFoundError):  # its user has cancelled it at this moment
-                            found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+                            status = entry.stat(follow_symlinks=False)
+                            files[entry.name] = (status.st_mtime_ns, status.st_ino)
+                            found[entry.name] = self._hold(entry.name, files[entry.name])
         except OSError as error:
             if self._known is None and isinstance(error, FileNotFoundError):
                 return {}
@@ -109,8 +132,16 @@ class HoldFolder:
             self._note(str(error), len(found))
         else:
             self._note("", len(found))
-        self._known = found
+        self._known, self._files = found, files
         return dict(found)
+
+    def _hold(self, name: str, file: tuple[int, int]) -> Hold:
+        """Return the hold of one file, which is read if it has changed."""
+        if self._files.get(name) == file and self._known is not None and name in self._known:
+            return self._known[name]
+        match = _JOB.fullmatch(_text(self._path / name))
+        time_s = file[0] / 1e9
+        return Hold(time_s) if match is None else Hold(time_s, int(match[1]), int(match[2]), int(match[3]))
 
     def _note(self, problem: str, holds: int) -> None:
         if problem == self._problem:
@@ -121,13 +152,17 @@ class HoldFolder:
             log.info("holds_readable_again", path=str(self._path), holds=holds)
         self._problem = problem
 
-    def write(self, job_id: str, time_s: float) -> None:
+    def write(self, job_id: str, hold: Hold) -> None:
         """Record a hold, as job_submit.lua does. Raises OSError."""
-        path = self._path / job_id
-        path.touch()
-        os.utime(path, (time_s, time_s))
+        draft, path = self._path / _DRAFT, self._path / job_id
+        known = hold.submit_time_s is not None and hold.user_id is not None
+        job = f"{hold.submit_time_s} {hold.restarts} {hold.user_id}\n" if known else ""
+        draft.unlink(missing_ok=True)  # never into a file that another program has put there
+        draft.write_text(job)
+        os.utime(draft, (hold.time_s, hold.time_s))
+        draft.replace(path)
         if self._known is not None:
-            self._known[job_id] = time_s
+            self._known[job_id] = hold
 
     def remove(self, job_ids: Iterable[str]) -> int:
         """Remove holds. Returns how many of them were there. Raises OSError; they no longer count all the same until the folder
@@ -146,17 +181,44 @@ class HoldFolder:
         return removed
 
 
+def _text(path: Path) -> bytes:
+    """Return the beginning of a file; nothing if it is no ordinary file, or cannot be read."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(number, _LONGEST) if stat.S_ISREG(os.fstat(number).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(number)
+
+
 def is_held_by_user(job: SlurmJob, holds: Holds) -> bool:
     """Return whether one of these holds is for this job, or for its whole array."""
-    return bool(holds) and any(name in holds and holds[name] >= _oldest(job) for name in _names(job))
+    return bool(holds) and any(name in holds and _is_for(job, name, holds[name]) for name in _names(job))
 
 
 def _names(job: SlurmJob) -> tuple[str, ...]:
     return (job.key.job_id,) if job.array_job_id is None else (job.key.job_id, str(job.array_job_id))
 
 
+def _is_for(job: SlurmJob, name: str, hold: Hold) -> bool:
+    """Return whether a hold with this job's id may be for it. After a crash slurmctld issues the ids of lost jobs again.
+
+    A requeue gives a job a new submit time, and counts. Of the tasks of an array Slurm shows only what the whole array has.
+    """
+    if hold.submit_time_s is None:
+        return hold.time_s >= _oldest(job)
+    if None not in {job.user_id, hold.user_id} and job.user_id != hold.user_id:
+        return False
+    before = hold.restarts if name == job.key.job_id else 0
+    return job.key.submit_time_s == hold.submit_time_s or job.restarts > before
+
+
 def _oldest(job: SlurmJob) -> float:
-    """Return the earliest time of a hold for this job. Earlier holds were for another job with the same id.
+    """Return the earliest time of a hold for this job, where only the time can tell. Earlier ones were for another job.
 
     A requeue gives a job a new submit time, so a requeued job has no such limit.
     """
@@ -206,7 +268,7 @@ def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
     if not holds:
         return {}
     return {
-        job.key.job_id: holds[str(job.array_job_id)]
+        job.key.job_id: Hold(holds[str(job.array_job_id)].time_s, job.key.submit_time_s, job.restarts, job.user_id)
         for job in jobs
         if is_for_next_run(job, holds) and not _has_own(job, holds)
     }
@@ -220,13 +282,17 @@ def is_for_next_run(job: SlurmJob, holds: Holds) -> bool:
     """
     if not job.phase.occupies_nodes or not is_held_by_user(job, holds):
         return False
-    # A hold of the whole array is not for a task that has started since: its user may have released that task.
-    overtaken = job.start_time_s is not None and _has_own(job, holds)
-    return job.held or (overtaken and holds[job.key.job_id] <= (job.start_time_s or 0.0) + _START_S)
+    # A hold of the whole array is not for a task that has started since: its user may have released that task. Nor does a job that
+    # was requeued since its hold start before a release.
+    own = holds.get(job.key.job_id)
+    if job.held or own is None or job.start_time_s is None or own.submit_time_s not in {None, job.key.submit_time_s}:
+        return job.held
+    return _has_own(job, holds) and own.time_s <= job.start_time_s + _START_S
 
 
 def _has_own(job: SlurmJob, holds: Holds) -> bool:
-    return holds.get(job.key.job_id, 0.0) >= _oldest(job) and job.key.job_id in holds
+    own = holds.get(job.key.job_id)
+    return own is not None and _is_for(job, job.key.job_id, own)
 
 
 class HoldVerbs(Protocol):

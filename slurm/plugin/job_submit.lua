@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 9
+-- Headway job_submit.lua, version 10
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -175,7 +175,8 @@ end
 --
 -- A change by a user cannot set the admin comment, and a hold of a job that has priority 0 already changes nothing that Slurm
 -- shows. So this script writes each such hold as a file in HOLDS_DIR, named after the job, before it accepts the change. The
--- controller, or the watchdog while the controller is away, turns the file into a hold of the user and removes it.
+-- controller, or the watchdog while the controller is away, turns the file into a hold of the user and removes it. The file has the
+-- job's submit time, restarts and user: after a crash of slurmctld another job may have its id.
 
 local holds_beat = nil -- time of the lease since which holds_written counts
 local holds_written = 0 -- files of holds written since that lease
@@ -194,8 +195,14 @@ local function hold_path(id)
     return string.match(id, "^[%d_]+$") and HOLDS_DIR .. "/" .. id
 end
 
+-- Return what tells a job from another one that gets its id later; empty where Slurm does not say it.
+local function identity(record)
+    local submitted, restarts = tonumber(record.submit_time), tonumber(record.restart_cnt) or 0
+    return submitted and string.format("%d %d %d\n", submitted, restarts, record.user_id) or ""
+end
+
 -- Write the hold of a user to its file. Return whether that was done. The file appears in one step.
-local function write_hold(lease, id)
+local function write_hold(lease, id, record)
     local path, draft = hold_path(id), HOLDS_DIR .. "/.new"
     local there = path and io.open(path, "r+")
     if there then
@@ -208,7 +215,8 @@ local function write_hold(lease, id)
     if not file then
         return false
     end
-    if not (file:close() and os.rename(draft, path)) then
+    local written = file:write(identity(record))
+    if not (file:close() and written and os.rename(draft, path)) then
         return false
     end
     if not there then
@@ -735,8 +743,8 @@ local function would_release(job)
     return job.priority == INFINITE or is_set(job.priority) or is_set(job.nice)
 end
 
-local function note_hold(lease, id)
-    if not write_hold(lease, id) then
+local function note_hold(lease, id, record)
+    if not write_hold(lease, id, record) then
         return false
     end
     if lease and lease.fresh then
@@ -747,8 +755,8 @@ end
 
 -- Write the hold of a user to its file, or refuse the change. Slurm itself does nothing when a user holds a job that is held
 -- already, so a hold that was accepted but not written would be lost. This is so while the controller is away, too.
-local function hold_for_user(lease, id)
-    if note_hold(lease, id) then
+local function hold_for_user(lease, id, record)
+    if note_hold(lease, id, record) then
         return slurm.SUCCESS
     end
     return refuse("Headway cannot record your hold of job %s at the moment. Try again in a few seconds.", id)
@@ -851,14 +859,14 @@ local function modify(job, record, uid)
     -- Slurm itself holds a placed job with priority 0, until somebody changes the job.
     local impossible = record.priority == 0 and has_mark(comment, PIN_MARK)
     if job.priority == 0 and (by_headway or impossible) then
-        return hold_for_user(lease, id)
+        return hold_for_user(lease, id, record)
     end
     -- The controller may be about to hold the job itself, which hides this hold. For a placed job this counts with a stale lease
     -- too: the controller may work by a clock that was set wrong. Without a controller Slurm keeps the hold of any other job
     -- itself, and a file would take the room of holds that Slurm cannot keep.
     local managed = lease and lease.fresh and wants_gpus(record) and in_managed_partitions(record, {}, lease)
     if job.priority == 0 and (managed or has_mark(comment, PIN_MARK)) then
-        note_hold(lease, id)
+        note_hold(lease, id, record)
     end
     if by_headway and record.priority == 0 and lease and lease.fresh then
         return modify_held_by_headway(lease, job, record)
@@ -881,7 +889,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 9, others = others }
+headway_job_submit = { version = 10, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

@@ -17,7 +17,7 @@ from controller.base.config import ControllerSettings
 from controller.daemon.watchdog.run import check_once
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, ResourceRequest
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.user_holds import HoldFolder
+from controller.slurm.user_holds import Hold, HoldFolder
 from tests.cancellation.commands_run import Beside
 from tests.cancellation.leftovers import on_own_loop
 from tests.cancellation.points import Cut, Outcome, Point, Points
@@ -46,7 +46,7 @@ class _World:
         self._late, self._theirs = set(late), {_USERS, *late}
         self.holds = HoldFolder(self.settings.holds_path)
         self.holds.make()
-        self.holds.write(_USERS, SUBMIT_S + 50.0)
+        self.holds.write(_USERS, Hold(SUBMIT_S + 50.0))
         self.originals: Mapping[JobKey, ResourceRequest] = {}
 
     def _hold_late(self, command: str) -> None:
@@ -54,7 +54,7 @@ class _World:
         verb, _, job_id = command.partition(" ")
         if verb == "release" and job_id in self._late:
             self._late.remove(job_id)
-            self.holds.write(job_id, SUBMIT_S + 100.0)
+            self.holds.write(job_id, Hold(SUBMIT_S + 100.0))
 
     def client(self, _settings: object, *, only_marked: bool = True) -> CommandLineClient:
         """As `command_line_client` makes one."""

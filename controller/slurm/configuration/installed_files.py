@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-VERSION = 9
+VERSION = 10
 """Version in the first lines of every installed file. It is raised with every change that must reach installed copies."""
 
 LUA_NAME = "job_submit.lua"

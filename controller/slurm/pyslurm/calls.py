@@ -181,6 +181,7 @@ def job_record(job: Any) -> JobRecord:
         het_job_id=job.heterogeneous_id,
         raw_id=int(job.id),
         nice=int(getattr(job, "nice", None) or 0),
+        user_id=getattr(job, "user_id", None),
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None

@@ -29,14 +29,14 @@ from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
-    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\(\d+\) GroupId=[^=]*"
+    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\((?P<uid>\d+)\) GroupId=[^=]*"
     r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
     r"(?: WCKey=[^=]*)?",
     re.DOTALL,
 )
 _OWNER_IN_DOUBT = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
-    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>) UserId=.* Priority=(?P<priority>\d+) "
+    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>)(?P<uid>) UserId=.* Priority=(?P<priority>\d+) "
     r".*?(?P<nice>)(?P<account>)(?P<qos>)",
     re.DOTALL,
 )
@@ -164,6 +164,7 @@ def _job(
         raw_id=values.whole(owner["raw"]),
         expedited=expedited,
         nice=values.whole(owner["nice"] or "0"),
+        user_id=values.whole(owner["uid"]) if owner["uid"] else None,
     )
 
 

@@ -29,7 +29,16 @@ class Job:
 
     @property
     def begin_s(self) -> float:
-        return time.mktime(time.strptime(self._fields["StartTime"], "%Y-%m-%dT%H:%M:%S"))
+        return self._seconds("StartTime")
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Return what tells the job from another one with its id: submit time, restarts and user id."""
+        user = self._fields["UserId"].rstrip(")").partition("(")[2]
+        return int(self._seconds("SubmitTime")), int(self._fields["Restarts"]), int(user)
+
+    def _seconds(self, name: str) -> float:
+        return time.mktime(time.strptime(self._fields[name], "%Y-%m-%dT%H:%M:%S"))
 
 
 def sbatch(cluster: MiniCluster, *options: str, user: str = "daemon") -> Job:

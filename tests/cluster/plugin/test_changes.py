@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from controller.slurm.user_holds import HoldFolder
 from slurm.minicluster.cluster import MiniCluster
 from tests.cluster.plugin.lua_jobs import Job, completes, sbatch, scontrol
 from tests.cluster.stand_in import StandIn
@@ -76,6 +77,16 @@ def test_a_users_hold_is_recorded_and_reported_to_the_controller(
 
     assert stand_in.lines() == [f"user-hold {job.id}{task}"]
     assert stand_in.written_holds() == {job.id + task}
+
+
+@pytest.mark.parametrize("task", ["", "_2"])
+def test_a_hold_says_which_job_it_is_for(cluster: MiniCluster, stand_in: StandIn, task: str) -> None:
+    job = sbatch(cluster, "--array=1-3", "--gpus=1") if task else sbatch(cluster, "--gpus=1")
+
+    assert scontrol(cluster, "hold", job.id + task) == ""
+
+    [hold] = HoldFolder(stand_in.holds).read().values()
+    assert hold[1:] == Job(cluster, job.id + task).identity
 
 
 @pytest.mark.parametrize("lease", ["stale", "missing"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from zlib import crc32
 
 from controller.slurm.client import NodeShare, Phase, ResourceRequest, SlurmJob
 
@@ -75,6 +76,11 @@ class Submission:
     """True: Slurm calls it impossible (BadConstraints) while it is bound to nodes."""
     launch_fails: bool = False
     """True: its launch fails, and Slurm requeues it held."""
+
+    @property
+    def user_id(self) -> int:
+        """Return a number for the user, always the same."""
+        return 1000 + crc32(self.user.encode()) % 50_000
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controller.base.lease import Lease, is_stale
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.embedded.ctld.job import Job, Submission
-from controller.slurm.user_holds import HoldFolder
+from controller.slurm.user_holds import Hold, HoldFolder
 
 USER_RELEASE_GRACE_S = 5.0
 """Time that Headway has to hold a job again before the job, released by its user, becomes eligible."""
@@ -84,7 +84,7 @@ class SubmitPlugin:
         # A placed job's hold is noted with a stale lease too: the controller may work by a clock that was set wrong.
         if self._holds is not None and (manages or ours or PIN_MARK in marks):
             try:
-                self._holds.write(job.job_id, now_s)
+                self._holds.write(job.job_id, Hold(now_s, job.submit_time_s, job.restarts, job.submission.user_id))
             except OSError:
                 return "Headway cannot record the hold now; try again in a few seconds" if ours else None
         if manages:

@@ -5,7 +5,6 @@ Each function puts one of them back for as long as its context lasts. What they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +18,7 @@ from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin
 from controller.slurm.embedded.view import job_view
 from controller.slurm.updates.changes import held_by_others
+from controller.slurm.user_holds import Hold, Holds
 from tests.campaign.verdict.defects.patches import patched
 
 
@@ -59,13 +59,13 @@ def hold_only_wakes() -> AbstractContextManager[None]:
 def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
     """Any hold file counts as a hold of every job that was requeued."""
 
-    def is_held_by_user(job: SlurmJob, holds: Mapping[str, float]) -> bool:
+    def is_held_by_user(job: SlurmJob, holds: Holds) -> bool:
         oldest_s = job.key.submit_time_s - 2.0 if job.restarts == 0 else 0.0
-        return bool(holds) and any(holds.get(name, 0.0) >= oldest_s for name in user_holds._names(job))
+        return bool(holds) and any(holds.get(name, Hold(0.0)).time_s >= oldest_s for name in user_holds._names(job))
 
     real, real_own = user_holds.is_held_by_user, user_holds.own_holds
 
-    def own_holds(holds: Mapping[str, float], jobs: Any) -> Mapping[str, float]:
+    def own_holds(holds: Holds, jobs: Any) -> Holds:
         return real_own(holds, [job for job in jobs if real(job, holds)])
 
     return patched(

@@ -9,6 +9,7 @@ from typing import Any
 from controller.base.audit import AuditLog
 from controller.base.config import ControllerSettings
 from controller.daemon.audit_trail import AuditTrail
+from controller.slurm.user_holds import Hold
 from tests.unit.controller.worlds.world import World
 
 
@@ -22,13 +23,13 @@ async def test_a_users_hold_is_recorded_once(tmp_path: Path) -> None:
     early, late = world.sbatch(user="ann"), world.sbatch(user="bob")
     trail = AuditTrail(AuditLog(world.clock, tmp_path / "audit.jsonl"))
     snapshot = await world.slurm.client.snapshot()
-    trail.note_holds({early.job_id: 5.0}, snapshot)
+    trail.note_holds({early.job_id: Hold(5.0)}, snapshot)
     # when the other one is held, and cycles go by
     for _ in range(3):
-        trail.note_holds({early.job_id: 5.0, late.job_id: 7.0}, snapshot)
+        trail.note_holds({early.job_id: Hold(5.0), late.job_id: Hold(7.0)}, snapshot)
     trail.note_holds({}, snapshot)
     # and held again after a release
-    trail.note_holds({late.job_id: 9.0}, snapshot)
+    trail.note_holds({late.job_id: Hold(9.0)}, snapshot)
     found = entries(tmp_path / "audit.jsonl")
     assert [(line["action"], line["job_id"], line["user"], line["details"]) for line in found] == [
         ("hold", early.job_id, "ann", {"time_s": 5.0}),

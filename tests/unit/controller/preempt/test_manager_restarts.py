@@ -15,6 +15,7 @@ import pytest
 from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob
+from controller.slurm.user_holds import Hold
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from tests.unit.controller.worlds.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
@@ -423,7 +424,7 @@ async def test_a_hold_that_came_just_after_the_start_is_headways_also_after_a_st
         # given a priority of 0, by a hold of Headway that reached the running job, or by its user
         world.slurm.job(job.key.job_id).priority = 0
         if by_user:
-            world.holds.write(job.key.job_id, world.clock.now())
+            world.holds.write(job.key.job_id, Hold(world.clock.now()))
         await world.go_on(3)
         # when it is requeued later
         world.slurm.requeue(job.key.job_id)

@@ -21,7 +21,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import Submission, open_embedded, sbatch_request
-from controller.slurm.user_holds import HoldFolder, is_held_by_user, own_holds, settled
+from controller.slurm.user_holds import Hold, HoldFolder, is_held_by_user, own_holds, settled
 from controller.state.journal import Journal
 from policies.api import Decision, load_policy
 from policies.serving.runtime.sdnotify import Notifier
@@ -188,7 +188,7 @@ async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(
     key = world.sbatch(100.0, never_starts=True)
 
     def hold():
-        world.holds.write(key.job_id, world.clock.now())
+        world.holds.write(key.job_id, Hold(world.clock.now()))
         world.slurm.faults.lose_request("read")
 
     when(world, "release", hold)
@@ -203,7 +203,7 @@ async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(
 async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event_and_holds_its_next_run(world):
     key = world.sbatch(1000.0)
     await world.turn()
-    world.holds.write(key.job_id, world.clock.now())
+    world.holds.write(key.job_id, Hold(world.clock.now()))
     await world.clock.advance(5.0)
     assert world.phase(key) is Phase.RUNNING
     await world.go_on(3)
@@ -249,7 +249,7 @@ async def test_a_hold_of_a_whole_array_is_one_of_each_task(world):
     await world.go_on(3)
     first = world.sbatch(100.0, array=(1, 2, 3))
     array_id = first.job_id.split("_")[0]
-    world.holds.write(array_id, world.clock.now())
+    world.holds.write(array_id, Hold(world.clock.now()))
     await world.go_on(60)
     tasks = [world.slurm.job(f"{array_id}_{task}") for task in (1, 2, 3)]
     assert [(task.phase, task.admin_comment) for task in tasks] == [(Phase.PENDING, USER_HOLD_MARK)] * 3
@@ -267,7 +267,7 @@ async def test_a_hold_of_a_whole_array_does_not_undo_releases_of_its_tasks(world
     world.slurm.user_hold(first)
     if not own_file:
         world.holds.remove([first])
-    world.holds.write(first.split("_")[0], world.clock.now())
+    world.holds.write(first.split("_")[0], Hold(world.clock.now()))
     await world.go_on(5)
     assert set(world.holds.read()) == {first}, "what the running task's hold needs, and no more"
     # When the user releases the other task, then it is started
@@ -281,10 +281,11 @@ def test_running_tasks_get_holds_of_their_own_before_the_arrays_is_removed():
         replace(HELD, key=HELD.key._replace(job_id=f"7_{n}"), array_job_id=7, phase=Phase.RUNNING) for n in (1, 2, 3)
     ]
     time_s = HELD.key.submit_time_s + 5.0
-    holds = {"7": time_s, "7_1": time_s + 1.0}
-    assert own_holds(holds, tasks) == {"7_2": time_s, "7_3": time_s}
+    holds = {"7": Hold(time_s), "7_1": Hold(time_s + 1.0)}
+    own = Hold(time_s, HELD.key.submit_time_s, HELD.restarts, HELD.user_id)
+    assert own_holds(holds, tasks) == {"7_2": own, "7_3": own}
     assert settled(holds, snapshot(*tasks)) == set(), "the array's own is needed until they have theirs"
-    assert settled({**holds, "7_2": time_s, "7_3": time_s}, snapshot(*tasks)) == {"7"}
+    assert settled({**holds, "7_2": own, "7_3": own}, snapshot(*tasks)) == {"7"}
     assert own_holds({}, tasks) == {}
     assert own_holds(holds, [replace(task, held=False) for task in tasks]) == {}
 
@@ -622,13 +623,13 @@ HELD = job("7", held=True, admin_comment=HOLD_MARK)
     ],
 )
 def test_a_hold_is_kept_until_nothing_is_left_to_do(record, left):
-    holds = {"7": HELD.key.submit_time_s + 5.0}
+    holds = {"7": Hold(HELD.key.submit_time_s + 5.0)}
     assert settled(holds, snapshot(record)) == (set() if left else {"7"})
 
 
 @pytest.mark.parametrize("name", ["7", "7_1"])
 def test_a_hold_of_a_job_that_was_not_read_is_kept(name):
-    holds = {name: HELD.key.submit_time_s + 5.0, "9": HELD.key.submit_time_s + 5.0}
+    holds = {name: Hold(HELD.key.submit_time_s + 5.0), "9": Hold(HELD.key.submit_time_s + 5.0)}
     assert settled(holds, snapshot(unread=frozenset({7}))) == {"9"}
     # and so is that of a job whose old record says that its user has it already
     key = HELD.key._replace(job_id=name)
@@ -642,11 +643,94 @@ def test_a_hold_of_a_job_that_was_not_read_is_kept(name):
 )
 def test_a_hold_of_another_job_with_the_same_id_does_not_count(since_s, restarts, theirs):
     record = replace(HELD, restarts=restarts)
-    assert is_held_by_user(record, {"7": HELD.key.submit_time_s + since_s}) == theirs
+    assert is_held_by_user(record, {"7": Hold(HELD.key.submit_time_s + since_s)}) == theirs
 
 
 def test_a_hold_of_one_job_does_not_count_for_a_requeued_one():
     """A requeued job may have holds of any age: but only its own."""
     requeued = job("15", submit=1000, restarts=1)
-    assert not is_held_by_user(requeued, {"7": 999.0})
-    assert is_held_by_user(requeued, {"15": 1.0})
+    assert not is_held_by_user(requeued, {"7": Hold(999.0)})
+    assert is_held_by_user(requeued, {"15": Hold(1.0)})
+
+
+SUBMITTED_S = HELD.key.submit_time_s
+
+
+@pytest.mark.parametrize(
+    ("record", "theirs"),
+    [
+        (HELD, True),
+        (replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90)), False),  # the id was issued again
+        (
+            replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=1),
+            False,
+        ),  # and that job requeued
+        (
+            replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=2),
+            True,
+        ),  # the job was requeued
+        (replace(HELD, restarts=1), True),
+        (replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=2, user_id=1002), False),
+        (replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=2, user_id=None), True),
+    ],
+)
+@pytest.mark.parametrize("clock_s", [-3600.0, 5.0, 7200.0])
+def test_a_file_tells_its_job_whatever_the_clock_was_set_to(record, theirs, clock_s):
+    hold = Hold(SUBMITTED_S + clock_s, SUBMITTED_S, restarts=1, user_id=1001)
+    assert is_held_by_user(record, {"7": hold}) == theirs
+    assert settled({"7": hold}, snapshot(record)) == (set() if theirs else {"7"})
+
+
+def test_a_hold_of_a_whole_array_is_for_its_tasks_whether_they_were_requeued_or_not():
+    task = replace(HELD, key=HELD.key._replace(job_id="7_1"), array_job_id=7)
+    hold = {"7": Hold(SUBMITTED_S - 60.0, SUBMITTED_S)}
+    assert is_held_by_user(task, hold)
+    again = task.key._replace(submit_time_s=SUBMITTED_S + 90)
+    assert is_held_by_user(replace(task, key=again, restarts=1), hold)
+    assert not is_held_by_user(replace(task, key=again), hold)
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        (b"1700000015 3 1001\n", (1700000015, 3, 1001)),
+        (b"1700000015 3 1001", (1700000015, 3, 1001)),
+        (b"", (None, 0, None)),
+        (b"1700000015 3\n", (None, 0, None)),
+        (b"-5 3 1001\n", (None, 0, None)),
+        (b"1700000015 3 1001\nmore", (None, 0, None)),
+        (b"\xff\x00" * 100, (None, 0, None)),
+        (b"9" * 1000 + b" 1 1\n", (None, 0, None)),
+    ],
+)
+def test_a_file_says_which_job_it_is_for(tmp_path, text, job):
+    (tmp_path / "12").write_bytes(text)
+    os.utime(tmp_path / "12", (500.25, 500.25))
+    folder = HoldFolder(tmp_path)
+    assert folder.read() == folder.read() == {"12": Hold(500.25, *job)}
+
+
+def test_a_file_that_was_replaced_is_read_again(tmp_path):
+    folder = HoldFolder(tmp_path)
+    for hold in (Hold(500.0, 400, 0, 1001), Hold(500.0, 450, 1, 1001), Hold(500.0)):
+        folder.write("12", hold)
+        assert folder.read() == {"12": hold} == HoldFolder(tmp_path).read()
+    assert [path.name for path in tmp_path.iterdir()] == ["12"]
+
+
+def test_what_is_no_ordinary_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "12")  # opened without care, it would wait for a writer
+    (tmp_path / "13").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text("1700000015 3 1001\n")
+    (tmp_path / "14").mkdir()
+    assert {name: hold[1:] for name, hold in HoldFolder(tmp_path).read().items()} == dict.fromkeys(
+        ("12", "13", "14"), (None, 0, None)
+    )
+
+
+async def test_a_hold_counts_though_the_machines_clock_was_set_back_since_the_submission(world):
+    key = world.sbatch(100.0)
+    world.slurm.user_hold(key.job_id)
+    path = world.settings.holds_path / key.job_id
+    os.utime(path, (key.submit_time_s - 3600.0,) * 2)
+    await is_the_users_own(world, key.job_id)

@@ -204,6 +204,19 @@ def test_a_release_takes_the_hold_out_of_the_folder(plugin: LuaPlugin, lease: st
     assert written(plugin) == set()
 
 
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"submit_time": 1700000015, "restart_cnt": 2}, "1700000015 2 1001\n"),
+        ({"submit_time": 1700000015}, "1700000015 0 1001\n"),
+        ({"restart_cnt": 2}, ""),
+    ],
+)
+def test_a_hold_says_which_job_it_is_for(plugin: LuaPlugin, record: dict[str, object], text: str) -> None:
+    assert plugin.modify(record, priority=0).code == 0
+    assert (plugin.holds / "7").read_text() == text
+
+
 HOLD_JOBS = (
     "for id = 1, 50 do\n"
     "local record = {job_id = id, user_id = 1001, priority = 0, array_job_id = 0, array_task_id = 4294967294, "

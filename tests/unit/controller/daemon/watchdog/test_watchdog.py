@@ -34,7 +34,7 @@ from controller.slurm.client import (
     SlurmSnapshot,
 )
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
-from controller.slurm.user_holds import HoldFolder
+from controller.slurm.user_holds import Hold, HoldFolder
 
 
 class House:
@@ -323,7 +323,7 @@ async def test_a_job_that_the_watchdog_handed_over_before_an_error_stays_held(
     # given a watchdog that has handed a job over to its user, and whose release of the others then fails
     key, other, third = (house.submit() for _ in range(3))
     await house.die()
-    house.holds.write(key.job_id, house.clock.now())
+    house.holds.write(key.job_id, Hold(house.clock.now()))
     good = house.slurm.client.release
 
     async def release(keys: Sequence[JobKey]) -> Failures:
@@ -353,7 +353,7 @@ async def test_an_unfinished_hold_of_a_dead_controller_is_completed(
     if complete:
         house.holds.completed()
     if file:
-        house.holds.write(key.job_id, house.clock.now())
+        house.holds.write(key.job_id, Hold(house.clock.now()))
     await house.die()
 
     await house.look()
