@@ -71,6 +71,9 @@ class PolicySpec:
     """Longest time in seconds between two decisions; 0 = only when something happens."""
     needs: frozenset[str] = frozenset()
     """Data that the policy cannot work without: members of `KNOWN_NEEDS`."""
+    considers: int = 0
+    """Number of waiting jobs that the policy looks at, the first in order of submission; for each job that it starts, it may look
+    at one more. 0 = all. A promise: without the waiting jobs behind these the decision is the same, so they are not sent to it."""
     learning: LearningStatus | None = field(default=None, compare=False)
     """State of its continued learning when it was described; None: it does not learn. No property, so it is not compared."""
 

@@ -40,7 +40,7 @@ class Greedy:
         reasons: dict[int, str] = {}
         waiting = state.pending
         keys = np.array(capacity.requests.keys, dtype=np.int64)[waiting]
-        queue = waiting[np.argsort(score(capacity, waiting), kind="stable")] if len(waiting) else waiting
+        queue = self._queue(waiting, capacity, score)
         waits, closed = np.ones(len(waiting), dtype=np.bool_), np.zeros(len(waiting), dtype=np.bool_)
         while capacity.total_free():
             considered = np.flatnonzero(waits)[: self.window or None]
@@ -64,6 +64,13 @@ class Greedy:
             if self.started is not None:
                 self.started(row)
         return Decision(allocation, reasons, tuple(queue.tolist()))
+
+    def _queue(self, waiting: IntColumn, capacity: Capacity, score: Score) -> IntColumn:
+        """Return the waiting jobs by score; with a window, those that it has now, and then the others by submission."""
+        first, others = (waiting, waiting[:0]) if not self.window else np.split(waiting, [self.window])
+        return (
+            np.concatenate((first[np.argsort(score(capacity, first), kind="stable")], others)) if len(first) else first
+        )
 
 
 def fixed(scores: FloatColumn | IntColumn) -> Score:

@@ -1,3 +1,3 @@
 """Policies over gRPC: the server, the client, servers as policies, and the command line.
-Imports `api`, `documents`, `errors`, `learned`, `model`, `options` and `wire`; of other packages `protos`.
+Imports `api`, `documents`, `errors`, `learned`, `model`, `options`, `placement` and `wire`; of other packages `protos`.
 """

@@ -11,6 +11,7 @@ from policies.errors import PolicyLoadError, PolicyServerError
 from policies.model import ClusterState
 from policies.options import number
 from policies.serving.client import PolicyClient
+from policies.serving.queue_cut import cut_queue
 
 _GRPC = "grpc://"
 _FORMS = "give grpc://HOST:PORT or unix:///PATH, if wanted with ?deadline_s=SECONDS&fallback=POLICY"
@@ -72,7 +73,11 @@ class RemotePolicy:
         """Return the server's decision, or the fallback's. Raises PolicyError without a fallback."""
         self.decisions += 1
         try:
-            return self._runner.run(self._connected().decide(state, self._deadline_s))
+            # Before the server has described its policy, the whole queue is sent.
+            cut = cut_queue(state, self._spec) if self._spec is not None else None
+            sent = state if cut is None else cut.considered
+            decision = self._runner.run(self._connected().decide(sent, self._deadline_s))
+            return decision if cut is None else cut.restored(decision)
         except PolicyServerError as error:
             if self._fallback is None:
                 raise

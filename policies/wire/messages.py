@@ -178,6 +178,7 @@ def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
         exact_gpus=spec.exact_gpus,
         round_s=spec.round_s,
         needs=sorted(spec.needs),
+        considers=spec.considers,
     )
     if spec.learning is not None:
         message.learning.CopyFrom(encode_learning(spec.learning))
@@ -205,6 +206,7 @@ def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
         exact_gpus=message.exact_gpus,
         round_s=message.round_s,
         needs=frozenset(message.needs),
+        considers=message.considers,
         learning=decode_learning(message.learning) if message.HasField("learning") else None,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.admin.explain.cycle_view import CycleView
-from controller.admin.explain.waiting import fit_text, need_text, order_text, policy_text, waiting_facts
+from controller.admin.explain.waiting import beyond_text, fit_text, need_text, order_text, policy_text, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration, listed
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
@@ -159,6 +159,8 @@ def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
         sentence = f"{sentence} {capitalized(room)}."
     elif reason:
         sentence = f"{sentence} The policy's reason: {reason}."
+    else:
+        sentence = f"{sentence}{beyond_text(view, row)}"
     if decided is not None and (outside := decided.plan.outside):
         facts["outside_trained_range"] = outside
         sentence = f"{sentence} The policy's weights were not trained on such a state: {outside}."

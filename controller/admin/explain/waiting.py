@@ -172,6 +172,19 @@ def order_text(view: CycleView, row: int) -> str:
     return f"{ahead}; {rule}."
 
 
+def beyond_text(view: CycleView, row: int) -> str:
+    """Return a sentence on a job that the policy was not shown, because it looks only at the first waiting jobs; empty for
+    others."""
+    shown = _shown_jobs(view, row)
+    return f" It is behind the first {count(shown, 'waiting job')}, and the policy looks at no others." if shown else ""
+
+
+def _shown_jobs(view: CycleView, row: int) -> int:
+    """Return the number of waiting jobs that the policy was shown; 0 if it was shown this one, or all."""
+    shown = 0 if view.result.decided is None else view.result.decided.plan.considered
+    return shown if shown and row not in view.state.pending[:shown] else 0
+
+
 def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
     """Return the numbers, all as text; the names have the units."""
     jobs, fit = view.state.jobs, view.free_capacity.fit(row)
@@ -195,6 +208,8 @@ def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
         facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
     if (position := view.positions.get(row)) is not None:
         facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
+    if shown := _shown_jobs(view, row):
+        facts["beyond_considered"] = str(shown)
     if view.result.decided is not None and view.result.decided.problem:
         facts["fallback_because"] = view.result.decided.problem
     return facts

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -23,6 +23,7 @@ from controller.state.decided_by import DecidedBy
 from policies.api import Outcome, Policy, PolicySpec
 from policies.errors import PolicyError, PolicyFault, PolicyServerError
 from policies.model import ClusterState
+from policies.serving.queue_cut import cut_queue
 
 log = structlog.get_logger(__name__)
 
@@ -284,9 +285,9 @@ class Decider:
             if not server.known:
                 server = await self._described(server)
             try:
-                decision = await server.endpoint.decide(state, self._deadline_s)
-                if server.spec is not None and server.known:
-                    return server, make_plan(state, decision, server.spec)
+                plan = await self._planned(server, state)
+                if plan is not None:
+                    return server, plan
             except PolicyError:
                 raise
             except Exception as error:  # a decision that cannot be checked is this server's failure, not the cycle's
@@ -294,6 +295,20 @@ class Decider:
                 return server, Rejection(f"checking it raised {type(error).__name__}: {error}")
         address = server.endpoint.address
         raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it restarted during each attempt")
+
+    async def _planned(self, server: Server, state: ClusterState) -> Plan | Rejection | None:
+        """Return the checked decision of a server, which gets the part of the queue that its policy considers; None if another
+        process may have decided than the one that described itself."""
+        if server.spec is None:
+            return None
+        cut = cut_queue(state, server.spec)
+        decision = await server.endpoint.decide(cut.considered, self._deadline_s)
+        if not server.known:
+            return None
+        plan = make_plan(state, cut.restored(decision), server.spec)
+        if cut.is_cut and isinstance(plan, Plan):
+            return replace(plan, considered=len(cut.considered.pending))
+        return plan
 
     def _note_guard(self, reason: str) -> None:
         if reason and not self.guard:

@@ -73,6 +73,8 @@ class Plan:
     """How the state leaves the range that the policy's weights were trained on; empty if it does not."""
     making_room: Mapping[int, str] = field(default_factory=dict)
     """Waiting jobs for which others are stopped by Slurm's rules, by row: which jobs, and the rule."""
+    considered: int = 0
+    """Number of waiting jobs that the policy was shown, the first in order of submission; 0: all."""
 
     def first(self, most: int) -> Plan:
         """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""

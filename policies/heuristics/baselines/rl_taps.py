@@ -12,6 +12,8 @@ soon as one is free; jobs are never stopped.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from policies.api import Decision, PolicySpec
@@ -36,6 +38,7 @@ class RlTapsSjf:
     def __init__(self, slots: int = SLOTS) -> None:
         """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._greedy = Greedy(FIRST_FIT, whole("slots", slots, least=0))
+        self.spec = replace(type(self).spec, considers=slots)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the shortest that fits, and so on."""
@@ -50,6 +53,7 @@ class RlTapsTetris:
     def __init__(self, slots: int = SLOTS) -> None:
         """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._slots = whole("slots", slots, least=0)
+        self.spec = replace(type(self).spec, considers=slots)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the one that aligns best, and so on."""
@@ -65,6 +69,7 @@ class RlTapsRandom:
         """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._seed = whole("seed", seed)
         self._greedy = Greedy(FIRST_FIT, whole("slots", slots, least=0))
+        self.spec = replace(type(self).spec, considers=slots)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start one that fits, and so on."""

@@ -14,6 +14,7 @@ The paper leaves some points open; the choices here are:
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -43,9 +44,12 @@ def ideal_s(state: ClusterState) -> FloatColumn:
 class _Packed:
     """A baseline that scores waiting jobs, and packs them on free GPUs."""
 
+    spec: PolicySpec
+
     def __init__(self, window: int = 0) -> None:
         """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
+        self.spec = replace(type(self).spec, considers=window)
 
 
 class Sched2Sif(_Packed):
@@ -81,7 +85,7 @@ class Sched2Spf(_Packed):
 class Sched2Fifo:
     """Starts jobs in order of submission, none before an earlier one; places them by the packing rule."""
 
-    spec = PolicySpec(name="sched2-fifo", source=_SOURCE.format("FIFO"))
+    spec = PolicySpec(name="sched2-fifo", source=_SOURCE.format("FIFO"), considers=1)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the longest prefix of the queue that fits."""

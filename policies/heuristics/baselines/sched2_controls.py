@@ -17,6 +17,8 @@ against that.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from policies.api import Decision, PolicySpec
@@ -44,6 +46,7 @@ class Sched2SpfLocal:
     def __init__(self, window: int = 0) -> None:
         """Only the first `window` waiting jobs are considered; 0 = all."""
         self._window = whole("window", window, least=0)
+        self.spec = replace(type(self).spec, considers=window)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the least that fits and loses nothing, and so on."""
@@ -71,6 +74,7 @@ class Sched2Delay:
         """Only the first `window` waiting jobs are considered (0 = all). A job waits for locality until it has waited `patience`
         times as long as it would lose."""
         self._window = whole("window", window, least=0)
+        self.spec = replace(type(self).spec, considers=window)
         self._patience = number("patience", patience, unit="times what it would lose", positive=True)
 
     def decide(self, state: ClusterState) -> Decision:

@@ -381,6 +381,13 @@ def test_specs_come_back_the_same(name: str) -> None:
     assert wire.decode_spec(wire.encode_spec(spec)) == spec
 
 
+def test_a_description_of_an_earlier_version_considers_all_jobs() -> None:
+    message = wire.encode_spec(PolicySpec(name="mine", source="me", considers=7))
+    assert wire.decode_spec(message).considers == 7
+    message.ClearField("considers")
+    assert wire.decode_spec(message).considers == 0
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, brief, explain
 from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
@@ -117,6 +118,24 @@ def test_a_state_outside_of_the_range_of_the_policys_training_is_shown():
     found = explain(shot, "9", NOW_S)
     assert found.sentence.endswith(f" The policy's weights were not trained on such a state: {beyond}.")
     assert found.facts["outside_trained_range"] == beyond
+
+
+def test_a_job_that_the_policy_was_not_shown_says_so():
+    shot = scene(held("1", FULL), *(job(str(number), submit=999_000 + number) for number in range(7, 11)))
+    plan = replace(shot.result.decided.plan, considered=2)
+    shot = replaced(shot, plan)
+    shown, beyond = explain(shot, "8", NOW_S), explain(shot, "9", NOW_S)
+    assert "looks at no others" not in shown.sentence and "beyond_considered" not in shown.facts
+    assert beyond.sentence.endswith(" It is behind the first 2 waiting jobs, and the policy looks at no others.")
+    assert some(beyond.facts, "beyond_considered", "queue_position") == {
+        "beyond_considered": "2",
+        "queue_position": "3",
+    }
+
+
+def replaced(shot, plan):
+    result = replace(shot.result, decided=replace(shot.result.decided, plan=plan))
+    return CycleView(result, shot.ledger, shot.partitions)
 
 
 def test_the_fallback_is_named_with_the_reason_why_it_decides():

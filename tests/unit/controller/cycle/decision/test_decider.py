@@ -264,3 +264,47 @@ async def test_a_slow_server_gets_no_rehearsals(state, took_s, rehearsed):
     took_s = 0.0
     await clock.advance(61)
     assert await decider.rehearse(state) is not None
+
+
+@dataclass
+class FirstInLine(FakeEndpoint):
+    """A server of a policy that considers one waiting job; it notes the jobs that it was sent."""
+
+    sent: list = field(default_factory=list)
+    starts_unsent: bool = False
+
+    async def describe(self, deadline_s):
+        return PolicySpec(name="first", source="tests", considers=1)
+
+    async def decide(self, state, deadline_s):
+        self.sent.append(state.jobs.ids)
+        row = len(state.jobs) - (not self.starts_unsent)
+        return Decision({row: self.placement}, {row: "it is last"}, queue=tuple(state.pending.tolist()))
+
+
+def long_queue(most=60):
+    jobs = [job(str(number), submit=999_000 + number) for number in range(1, most + 1)]
+    return Observer().observe(snapshot(*jobs), Ledger(), frozenset({"dl"})).state
+
+
+async def test_a_policy_gets_only_the_jobs_that_it_considers():
+    state, endpoint = long_queue(), FirstInLine()
+    free = int(state.nodes.gpus.sum())
+    decided = await decider(endpoint).decide(state)
+    assert endpoint.sent == [state.jobs.ids[: free + 1]]
+    (start,) = decided.plan.starts
+    assert (start.row, start.reason, decided.plan.considered) == (free, "it is last", free + 1)
+    assert decided.plan.queue == (*range(free), *range(free + 1, 60)), "jobs that were not sent stay in the queue"
+
+
+async def test_a_queue_within_what_a_policy_considers_is_sent_whole():
+    state, endpoint = long_queue(3), FirstInLine()
+    decided = await decider(endpoint).decide(state)
+    assert endpoint.sent == [state.jobs.ids]
+    assert decided.plan.considered == 0
+
+
+async def test_a_decision_on_a_job_that_was_not_sent_is_rejected():
+    endpoint = FirstInLine(starts_unsent=True)
+    decided = await decider(endpoint).decide(long_queue())
+    assert (decided.policy, decided.plan.considered) == ("fallback:fifo", 0)
