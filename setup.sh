@@ -16,7 +16,8 @@ apt_install() {
         say "apt-get could not install them; its message is above"
 }
 pip_install() {
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$@" ||
+    # Modules are compiled when they are first imported: most of what is installed never is.
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt "$@" ||
         stop "pip could not install the Python packages into $venv; its message is above. The next \`make\` tries again."
 }
 

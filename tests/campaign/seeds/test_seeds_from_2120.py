@@ -7,6 +7,7 @@ import pytest
 from tests.campaign.seeds.check import check_story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2120, 2160))
 def test_no_promise_is_broken(seed: int) -> None:
     check_story(seed)

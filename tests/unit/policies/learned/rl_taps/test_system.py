@@ -102,6 +102,7 @@ class Evaluated:
         return getattr(self._backend, name)
 
 
+@pytest.mark.slow
 def test_it_learns(tmp_path: Path) -> None:
     """Its slowdown on validation sequences falls below that of the network before training."""
     recipe = Recipe(

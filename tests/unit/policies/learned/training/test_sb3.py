@@ -106,6 +106,7 @@ def most_likely(network: Any, seen: Any, masks: Any) -> Any:
         return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()
 
 
+@pytest.mark.slow
 def test_it_learns_to_be_better_than_random_actions(world: SimulatorBackend, tmp_path: Path) -> None:
     """The gain is more than three standard errors of the differences by trace, which chance gives once in some hundred times."""
     run = train(tmp_path / "run", world)
