@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nodeagent.identity.peer import JobProcess
 from nodeagent.jobsocket.job_run import JobRun, ReportingProcess
 from nodeagent.jobsocket.throughput import StepThroughput
-from nodeagent.wire.frames import Checkpoint, Frame, Hello, Steps
+from nodeagent.wire.frames import Checkpoint, Frame, Hello, Model, Steps
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import JobReport
 
@@ -75,6 +75,8 @@ class JobRegistry:
                     self._on_news(run.job_id)
             case Checkpoint():
                 self._take_checkpoint(run, process, frame)
+            case Model():
+                run.take_model(process, frame)
             case _:
                 process.take(frame)
 
