@@ -121,6 +121,8 @@ class JobRun:
     Bound: the open connections, and `_MAX_CLOSED` closed within the registry's window; `_MAX_MODELS` of them have a model."""
     gone: Counter[ProcessState] = field(default_factory=Counter)
     """Numbers of processes that were closed, by their last state. Bound: the states."""
+    not_profiled: set[str] = field(default_factory=set)
+    """Reasons why its processes have taken no profile, as far as they are logged. Bound: the reasons that `NoProfile` permits."""
     claims: set[str] = field(default_factory=set)
     """Other job ids that its processes claimed. Bound: `_MAX_CLAIMS`."""
     program: set[tuple[int, int]] = field(default_factory=set)

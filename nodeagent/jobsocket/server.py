@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -31,7 +31,7 @@ from nodeagent.jobsocket.counters import Counters
 from nodeagent.jobsocket.listener import Listener
 from nodeagent.jobsocket.rate_limit import ConnectionAdmission, Limits
 from nodeagent.wire import frames
-from nodeagent.wire.frames import Hello, NoProfile, Unknown
+from nodeagent.wire.frames import Hello, Unknown
 from nodeagent.wire.report import SocketCounters
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
 from policies.serving.runtime.user_sockets import PassedFileError
@@ -62,8 +62,6 @@ class _Connection:
     opened_ns: int
     greeted: bool = False
     last_seq: int = -1
-    no_profile: set[str] = field(default_factory=set)
-    """Reasons why it has taken no profile, each of which is logged once. Bound: the reasons that `NoProfile` permits."""
     next_seq: int = 0
     reset: bool = False
     """The other side has closed it; its last frames are still to be read."""
@@ -286,10 +284,6 @@ class JobSocket:
         if not connection.greeted and not isinstance(frame, Hello):
             raise FrameError("the first frame is not a hello")
         connection.greeted = True
-        if isinstance(frame, NoProfile) and frame.reason not in connection.no_profile:
-            connection.no_profile.add(frame.reason)
-            process = connection.process
-            log.info("job_not_profiled", job=process.job_id, pid=process.pid, reason=frame.reason)
         self._listener.received(connection.number, frame, now_ns)
 
     def _send(self, connection: _Connection, packet: bytes) -> bool:

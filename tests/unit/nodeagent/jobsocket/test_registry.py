@@ -59,6 +59,20 @@ def test_why_a_rank_was_not_profiled_is_reported_until_it_is(node):
     assert node.row().ranks[0].no_profile == ""
 
 
+def test_each_reason_why_a_run_is_not_profiled_is_logged_once(node):
+    """However many processes say so: a job can start new ones all the time."""
+    with capture_logs() as logs:
+        for pid in range(200, 300):
+            rank = node.connect(pid=pid)
+            for reason in ("tool", "graph", "tool"):
+                node.say(rank, "no_profile", reason=reason)
+            node.close(rank)
+        node.say(node.connect(pid=300, restart=1), "no_profile", reason="tool")
+        node.say(node.connect(job_id=8, pid=301), "no_profile", reason="tool")
+    found = [(row["job"], row["pid"], row["reason"]) for row in logs if row["event"] == "job_not_profiled"]
+    assert found == [(7, 200, "tool"), (7, 200, "graph"), (7, 300, "tool"), (8, 301, "tool")]
+
+
 def test_a_rank_that_becomes_known_later(node):
     rank = node.connect(rank=-1, world_size=-1)
     node.train([rank], 1, 3)
