@@ -19,6 +19,7 @@ from policies.serving.relay import Side, stop_accepting
 from policies.serving.runtime.listen import remove
 from policies.serving.runtime.name_service import user_name
 from policies.serving.runtime.tasks.task_groups import Failed, Handlers, uncounted
+from policies.serving.runtime.user_sockets import UserListener
 
 MOST = 256
 """Maximum number of connections of all users."""
@@ -43,7 +44,9 @@ async def caller_of(peer: str) -> Caller:
 
 
 class Front:
-    """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `most_a_user` of one user."""
+    """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `most_a_user` of one user;
+    a file that a user sends is never waited for.
+    """
 
     def __init__(self, inner: Path, most_a_user: int = MOST_A_USER, failed: Failed = uncounted) -> None:
         """`inner` is gRPC's socket; its folder or its mode keeps other users out. `failed` counts connections that fail."""
@@ -59,7 +62,7 @@ class Front:
 
     def listen(self, address: str) -> None:
         """Make the socket at that address, in gRPC's form. Raises OSError."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener = UserListener(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             listener.bind(address.removeprefix("unix:"))
             listener.listen(MOST)

@@ -24,6 +24,7 @@ from policies.serving.runtime.listen import make_way, remove, umask
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.tasks.task_groups import task_group
+from policies.serving.runtime.user_sockets import UserListener
 
 log = structlog.get_logger(__name__)
 
@@ -104,10 +105,10 @@ async def _stay_alive(notifier: Notifier) -> None:
 
 def listen(address: ListenAddress) -> socket.socket:
     """Return a socket that listens there. A Unix socket is for this user and its group. Raises ConfigurationError."""
-    kind = (
-        socket.AF_UNIX if address.path is not None else socket.AF_INET6 if ":" in str(address.host) else socket.AF_INET
-    )
-    found = socket.socket(kind, socket.SOCK_STREAM)
+    if address.path is not None:
+        found: socket.socket = UserListener(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        found = socket.socket(socket.AF_INET6 if ":" in str(address.host) else socket.AF_INET, socket.SOCK_STREAM)
     try:
         if address.path is None:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -46,6 +46,8 @@ class StepProcesses:
     step_id: str
     """Empty = the processes are in the job's own folder."""
     pids: tuple[int, ...]
+    daemons: tuple[int, ...] = ()
+    """Those of `pids` that are Slurm's own, as far as a folder shows it (v2)."""
 
 
 class JobCgroups:
@@ -74,7 +76,7 @@ class JobCgroups:
         for controller, path in folders:
             folder = str(self._folder(controller, path))
             names = sorted(name for name in _entries(folder) if name.startswith("step_"))
-            steps = [StepProcesses(name.removeprefix("step_"), _pids_below(f"{folder}/{name}")) for name in names]
+            steps = [_step(f"{folder}/{name}", name.removeprefix("step_"), controller) for name in names]
             found = [step for step in (StepProcesses("", _pids(folder)), *steps) if step.pids]
             if found:
                 return tuple(found)
@@ -179,6 +181,12 @@ def _number(path: Path) -> int | None:
     except OSError:
         return None
     return int(text) if _COUNT.fullmatch(text) else None
+
+
+def _step(folder: str, step_id: str, controller: str) -> StepProcesses:
+    """Return the processes of a step. On v2 its slurmstepd is in a folder of its own, to which no user can move a process."""
+    daemons = _pids(f"{folder}/slurm") if controller == _UNIFIED else ()
+    return StepProcesses(step_id, _pids_below(folder), daemons)
 
 
 def _keyed(path: Path) -> dict[str, int]:

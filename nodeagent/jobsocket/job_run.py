@@ -16,6 +16,10 @@ from nodeagent.wire.report import CheckpointReport, JobReport, ProcessState, Ran
 _MAX_CLAIMS = 8
 _MAX_PROGRAM = 8192
 """Processes of one program that are remembered; beyond that, those that have been gone for a while are not."""
+_MAX_CLOSED = 256
+"""Processes of one run that are kept after their connection was closed: the newest. A job can begin new ones all the time."""
+_MAX_MODELS = 8
+"""Models of one run that are kept. The row has one, and one with the longest texts takes 150 kB."""
 _NOT_KNOWN = -1
 
 
@@ -79,6 +83,7 @@ class ReportingProcess:
         """The connection was closed: the process has ended, or was lost."""
         self.state = "ended" if self.said_bye else "lost"
         self.closed_ns = now_ns
+        self.throughput.clear()  # only connected processes have a rate
 
     def report(self, now_ns: int) -> RankReport:
         """Return the row of this process."""
@@ -103,7 +108,8 @@ class ReportingProcess:
 class JobRun:
     """One run of one job on this node.
 
-    Invariant: the number of steps never falls, and is at most MAX_STEPS, whatever the processes report.
+    Invariant: the number of steps never falls, and is at most MAX_STEPS, whatever the processes report; the memory that it takes is
+    bounded, however many processes come and go.
     """
 
     job_id: int
@@ -112,9 +118,11 @@ class JobRun:
     first_seen_ns: int
     processes: dict[int, ReportingProcess] = field(default_factory=dict)
     """Connection → process.
-    Bound: the open connections, and those closed within the registry's window, which the user's limits keep few."""
+    Bound: the open connections, and `_MAX_CLOSED` closed within the registry's window; `_MAX_MODELS` of them have a model."""
     gone: Counter[ProcessState] = field(default_factory=Counter)
     """Numbers of processes that were closed, by their last state. Bound: the states."""
+    not_profiled: set[str] = field(default_factory=set)
+    """Reasons why its processes have taken no profile, as far as they are logged. Bound: the reasons that `NoProfile` permits."""
     claims: set[str] = field(default_factory=set)
     """Other job ids that its processes claimed. Bound: `_MAX_CLAIMS`."""
     program: set[tuple[int, int]] = field(default_factory=set)
@@ -149,8 +157,19 @@ class JobRun:
         process = self.processes[connection]
         process.close(now_ns)
         self.gone[process.state] += 1
+        closed = [number for number, other in self.processes.items() if not other.connected]
+        if len(closed) > _MAX_CLOSED:
+            del self.processes[min(closed, key=lambda number: self.processes[number].closed_ns)]
         if not any(other.connected for other in self.processes.values()):
             self.left_ns = now_ns
+
+    def take_model(self, process: ReportingProcess, frame: Model) -> None:
+        """Remember the model of a process. Of too many, forget that of a process closed long ago, or of the highest rank."""
+        process.take(frame)
+        having = [each for each in self.processes.values() if each.model is not None]
+        if len(having) > _MAX_MODELS:
+            least = max(having, key=lambda each: (not each.connected, -each.closed_ns, each.order))
+            least.model = None
 
     def note_claim(self, hello: Hello) -> None:
         """Remember the job id of a hello, if it is not the true one."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.errors import SocketError
+from policies.serving.runtime.user_sockets import UserListener
 
 SOCKET_MODE = 0o666
 """Every user may connect."""
@@ -92,7 +93,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _listen(path: Path) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    sock = UserListener(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
         sock.bind(str(path))
         path.chmod(SOCKET_MODE)  # no process can connect before listen()

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import structlog
+
 from nodeagent.identity.peer import JobProcess
 from nodeagent.jobsocket.job_run import JobRun, ReportingProcess
 from nodeagent.jobsocket.throughput import StepThroughput
-from nodeagent.wire.frames import Checkpoint, Frame, Hello, Steps
+from nodeagent.wire.frames import Checkpoint, Frame, Hello, Model, NoProfile, Steps
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import JobReport
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,13 @@ class JobRegistry:
                     self._on_news(run.job_id)
             case Checkpoint():
                 self._take_checkpoint(run, process, frame)
+            case NoProfile():
+                process.take(frame)
+                if frame.reason not in run.not_profiled:
+                    run.not_profiled.add(frame.reason)
+                    log.info("job_not_profiled", job=run.job_id, pid=process.process.pid, reason=frame.reason)
+            case Model():
+                run.take_model(process, frame)
             case _:
                 process.take(frame)
 

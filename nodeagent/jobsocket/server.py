@@ -1,7 +1,8 @@
 """The Unix socket on which jobs of this node report: SOCK_SEQPACKET, one frame per packet, every user may connect.
 
-Invariant: nothing here waits for a job. A turn reads one frame of each connection that has one; a send succeeds at once or is
-dropped; a process that sends an invalid frame, or too much, loses its connection, and no other process is affected.
+Invariant: nothing here waits for a job, nor for a file that it sends. A turn reads one frame of each connection that has one; a
+send succeeds at once or is dropped; a process that sends an invalid frame, or too much, loses its connection, and no other
+process is affected.
 
 Frames are gathered: after some have been read, the next are read together a moment later. Waking up for each frame took most of
 the agent's CPU time.
@@ -17,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -30,9 +31,10 @@ from nodeagent.jobsocket.counters import Counters
 from nodeagent.jobsocket.listener import Listener
 from nodeagent.jobsocket.rate_limit import ConnectionAdmission, Limits
 from nodeagent.wire import frames
-from nodeagent.wire.frames import Hello, NoProfile, Unknown
+from nodeagent.wire.frames import Hello, Unknown
 from nodeagent.wire.report import SocketCounters
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
+from policies.serving.runtime.user_sockets import PassedFileError
 
 log = structlog.get_logger(__name__)
 
@@ -60,8 +62,6 @@ class _Connection:
     opened_ns: int
     greeted: bool = False
     last_seq: int = -1
-    no_profile: set[str] = field(default_factory=set)
-    """Reasons why it has taken no profile, each of which is logged once. Bound: the reasons that `NoProfile` permits."""
     next_seq: int = 0
     reset: bool = False
     """The other side has closed it; its last frames are still to be read."""
@@ -194,7 +194,9 @@ class JobSocket:
     def _close(self, connection: _Connection) -> None:
         now_ns = self._clock_ns()
         del self._by_file[connection.sock.fileno()]
-        connection.sock.close()  # this removes it from the epoll set
+        if self._poll is not None:
+            self._poll.unregister(connection.sock)  # it may be closed a moment later, in a thread
+        connection.sock.close()
         del self._connections[connection.number]
         self._counters.count_closed()
         self._admission.closed(connection.process.uid, now_ns / 1e9)
@@ -252,6 +254,9 @@ class JobSocket:
                 connection.reset = True
                 return
             size = 0
+        except PassedFileError:
+            self._close_for_cause(connection, "an open file was sent")
+            return
         except OSError:
             size = 0
         if size == 0:  # an empty packet looks the same, and is not a frame either
@@ -279,10 +284,6 @@ class JobSocket:
         if not connection.greeted and not isinstance(frame, Hello):
             raise FrameError("the first frame is not a hello")
         connection.greeted = True
-        if isinstance(frame, NoProfile) and frame.reason not in connection.no_profile:
-            connection.no_profile.add(frame.reason)
-            process = connection.process
-            log.info("job_not_profiled", job=process.job_id, pid=process.pid, reason=frame.reason)
         self._listener.received(connection.number, frame, now_ns)
 
     def _send(self, connection: _Connection, packet: bytes) -> bool:

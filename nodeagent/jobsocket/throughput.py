@@ -28,6 +28,10 @@ class StepThroughput:
         self._points.append((frame.last_ns, frame.steps))
         return True
 
+    def clear(self) -> None:
+        """Forget all points."""
+        self._points.clear()
+
     def _begin(self, frame: Steps) -> tuple[int, int] | None:
         """Return the end of the first step; for a process that has run for longer, the start of the window of its frame."""
         if frame.steps > 1 and frame.first_ns > frame.last_ns - self._window_ns:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 
 from nodeagent.identity.bounded_read import ReadDeferredError, ReadHangsError
 from nodeagent.identity.cgroup import Folders, JobCgroups
@@ -22,6 +24,8 @@ _MAX_PIDS = 4
 _TRIES = 3
 _READS = 64
 """Environments that are read in one turn; more wait for the next. A node starts fewer steps in one interval."""
+_READS_A_JOB = 4
+"""Environments of one job that are read in a turn before those of all other jobs have had their turn."""
 _BATCH = "batch"
 
 
@@ -68,6 +72,8 @@ class _Unread:
 
 _Seen = dict[tuple[int, str, int], _Started | _Unread]
 """Start conditions by job, step and pid."""
+_Steps = dict[str, list[int]]
+"""Pids by step."""
 
 
 @dataclass(slots=True)
@@ -78,6 +84,9 @@ class SlurmJobs:
     a step is still slurmstepd's own. Where reading them takes too long, it is tried again in each turn, as far as the bounds of
     `BoundedReader` allow; after a few attempts the job is reported without them meanwhile. They state what Slurm gave the step,
     unless the user changed the environment before an exec, which affects only the rows of the user's own job.
+
+    A job that starts steps without end delays no other job: a few reads are made for each job, first for those of which nothing is
+    known and that have waited longest; what is left of the turn's reads goes to further steps.
     """
 
     cgroups: JobCgroups
@@ -85,33 +94,69 @@ class SlurmJobs:
     _started: _Seen = field(default_factory=dict)
     _reads: int = 0
     """Number of environments that may still be read in this turn."""
+    _turn: int = 0
+    _read_in: dict[int, int] = field(default_factory=dict)
+    """Turn in which an environment of the job was last read. Bound: the jobs of the last turn."""
     _guard: RowGuard = field(default_factory=lambda: RowGuard("jobs of this node"))
 
     def read(self, connected: Iterable[JobProcess]) -> dict[int, SlurmJob]:
         """Return the jobs by id: from cgroups, and from the connected processes of jobs without one."""
-        self._reads = _READS
-        steps: dict[int, dict[str, list[int]]] = {}
+        every: dict[int, _Steps] = {}
+        users: dict[int, _Steps] = {}  # without Slurm's own processes, whose environment names no job
         folders = self.cgroups.jobs()
         for job_id, where in folders.items():
             for step in self.cgroups.steps(where):
-                steps.setdefault(job_id, {}).setdefault(step.step_id, []).extend(step.pids)
+                every.setdefault(job_id, {}).setdefault(step.step_id, []).extend(step.pids)
+                started = [pid for pid in step.pids if pid not in step.daemons]
+                users.setdefault(job_id, {}).setdefault(step.step_id, []).extend(started)
         for process in connected:
             if process.job_id not in folders:
-                steps.setdefault(process.job_id, {}).setdefault(process.step_id, []).append(process.pid)
+                for steps in (every, users):
+                    steps.setdefault(process.job_id, {}).setdefault(process.step_id, []).append(process.pid)
+        self._started = seen = self._read_conditions(users)
+        made = self._guard.each(
+            every, lambda job_id: self._job(job_id, folders.get(job_id, ()), every[job_id], users[job_id], seen)
+        )
+        return {job_id: job for job_id, job in made if job is not None}
+
+    def _read_conditions(self, jobs: Mapping[int, _Steps]) -> _Seen:
+        """Return the start conditions that are known after the reads of a turn."""
+        self._reads = _READS
+        self._turn += 1
         seen: _Seen = {}
-        made = self._guard.each(steps, lambda job_id: self._job(job_id, folders.get(job_id, ()), steps[job_id], seen))
-        jobs = {job_id: job for job_id, job in made if job is not None}
-        self._started = seen
-        return jobs
+        known = {job_id for (job_id, _step, _pid), found in self._started.items() if isinstance(found, _Started)}
+        order = sorted(jobs, key=lambda job_id: (job_id in known, self._read_in.get(job_id, 0)))
+        reads = {job_id: self._reads_of(job_id, jobs[job_id], seen) for job_id in order}
+        self._read_in = {job_id: turn for job_id, turn in self._read_in.items() if job_id in jobs}
+        for most in (_READS_A_JOB, None):
+            for _ in self._guard.each(order, partial(_go_on, reads, most)):
+                pass
+        return seen
+
+    def _reads_of(self, job_id: int, steps: _Steps, seen: _Seen) -> Iterator[None]:
+        """Read the start conditions of a job's steps that are not known, and put them into `seen`; pause after each read."""
+        for step, pids in steps.items():
+            for pid in sorted(pids)[:_MAX_PIDS]:
+                key, left = (job_id, step, pid), self._reads
+                found = self._started.get(key, _Unread())
+                if isinstance(found, _Unread) and (found.delayed or not found.given_up) and left > 0:
+                    found = self._read_again(job_id, step, pid, found)
+                seen[key] = found
+                if self._reads < left:
+                    self._read_in[job_id] = self._turn
+                    yield
+                if isinstance(found, _Started):
+                    break
 
     def _job(
         self,
         job_id: int,
         folders: Folders,
-        steps: Mapping[str, list[int]],
+        every: _Steps,
+        steps: _Steps,
         seen: _Seen,
     ) -> SlurmJob | None:
-        pids = frozenset(pid for own in steps.values() for pid in own)
+        pids = frozenset(pid for own in every.values() for pid in own)
         started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
         uid = started[0].uid if started else self._owner(job_id, steps, seen)
         if uid is None:
@@ -124,7 +169,7 @@ class SlurmJobs:
             folders=folders,
             pids=pids,
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
-            usr1=usr1_effect(self.processes, steps) if folders else None,
+            usr1=usr1_effect(self.processes, every) if folders else None,
         )
 
     def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:
@@ -140,11 +185,7 @@ class SlurmJobs:
     def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
         """Return the start conditions of the first process of a step that Slurm started: its environment names the job."""
         for pid in sorted(pids)[:_MAX_PIDS]:
-            key = (job_id, step, pid)
-            found = self._started.get(key, _Unread())
-            if isinstance(found, _Unread) and (found.delayed or not found.given_up) and self._reads > 0:
-                found = self._read_again(job_id, step, pid, found)
-            seen[key] = found
+            found = seen.get((job_id, step, pid))
             if isinstance(found, _Started):
                 return found
         return None
@@ -175,6 +216,12 @@ class SlurmJobs:
         restarts = environment.get("SLURM_RESTART_COUNT", "0")
         restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
         return _Started(user, restart, step_gpus(step, environment))
+
+
+def _go_on(reads: Mapping[int, Iterator[None]], most: int | None, job_id: int) -> None:
+    """Make so many of the job's reads, or all."""
+    for _ in islice(reads[job_id], most):
+        pass
 
 
 def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:

@@ -17,6 +17,7 @@ from policies.errors import PeerError
 from policies.serving.peers import TrustedUsers, peer_credentials, peer_uid
 from policies.serving.runtime.address import Address
 from policies.serving.runtime.tasks.task_groups import Failed, Handlers, uncounted
+from policies.serving.runtime.user_sockets import UserListener
 
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""
@@ -78,9 +79,11 @@ class Relay:
         """Listen; do nothing if it listens already."""
         async with self._starting:
             if self._server is None:
+                listener = UserListener(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                listener.bind(f"\0{self._name}")
                 # In two steps: were it cancelled after it has begun to listen, the name would be taken, and no server known.
                 self._server = await asyncio.get_running_loop().create_unix_server(
-                    lambda: Side(self._enter), f"\0{self._name}", backlog=_WAITING, start_serving=False
+                    lambda: Side(self._enter), sock=listener, backlog=_WAITING, start_serving=False
                 )
                 await self._server.start_serving()
 

@@ -1,7 +1,8 @@
 """Log lines on standard error, for people or for programs.
 
 Repeated events cannot fill a disk: a traceback is short and shows no values of variables, the same traceback is written
-once a minute, and at most ten warnings or errors of one kind are written in a minute.
+once a minute, and at most ten warnings or errors of one kind are written in a minute. Nor can a job: of other lines that name
+one, at most 30 of one kind and job are written in a minute.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _LINES = 60
 _LINE_LENGTH = 400
 _A_MINUTE = 10
 """Most warnings and errors of one kind, by the name of the event, that are written within a minute."""
+_A_MINUTE_OF_A_JOB = 30
+"""Most other lines of one kind and job: a job can cause some of them as often as it wants."""
 _MINUTE_S = 60.0
 _MOST_KINDS = 1024
 
@@ -61,45 +64,55 @@ class _Kind:
 class Repeats:
     """A structlog processor that drops repeated events, and renders exceptions.
 
-    Invariant: at most `_A_MINUTE` warnings and errors of one kind are written in a minute, and one traceback of each place. The
-    next one that is written says how many were not (`unlogged`). Any thread may log, and a signal's handler while its thread does.
+    Invariant: at most `_A_MINUTE` warnings and errors of one kind are written in a minute, one traceback of each place, and
+    `_A_MINUTE_OF_A_JOB` other lines of one kind with the same `job`. The next one that is written says how many were not
+    (`unlogged`). Any thread may log, and a signal's handler while its thread does.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._kinds: dict[str, _Kind] = {}
         """Bound: `_MOST_KINDS`."""
+        self._of_jobs: dict[str, _Kind] = {}
+        """Lines of jobs below warnings: in a table of their own, so that many jobs displace no warnings. Bound: `_MOST_KINDS`."""
         self._lock = threading.RLock()
 
     def __call__(self, _logger: object, method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
         """Render the event's exception; raise DropEvent when there were too many."""
         error = _error_of(event.pop("exc_info", None))
+        name = f"{method} {event.get('event')}"
         if method not in {"debug", "info"}:
-            with self._lock:
-                kind = self._kind(f"{method} {event.get('event')}")
-                if kind.written >= _A_MINUTE:
-                    kind.dropped += 1
-                    raise structlog.DropEvent
-                if kind.dropped:
-                    event["unlogged"], kind.dropped = kind.dropped, 0
-                kind.written += 1
+            self._count(self._kinds, name, _A_MINUTE, event)
+        elif "job" in event:
+            self._count(self._of_jobs, f"{name} {event['job']}", _A_MINUTE_OF_A_JOB, event)
         if error is not None:
             with self._lock:
-                seen = self._kind(f"{event.get('event')} {type(error).__name__} {_place(error)}")
+                seen = self._kind(self._kinds, f"{event.get('event')} {type(error).__name__} {_place(error)}")
                 seen.written += 1
                 first = seen.written == 1
             event["exception"] = short_traceback(error) if first else f"{_line(error)} (as before)"
         return event
 
-    def _kind(self, name: str) -> _Kind:
+    def _count(self, kinds: dict[str, _Kind], name: str, most: int, event: structlog.types.EventDict) -> None:
+        """Count a line of that kind. Raise DropEvent if there were as many in this minute."""
+        with self._lock:
+            kind = self._kind(kinds, name)
+            if kind.written >= most:
+                kind.dropped += 1
+                raise structlog.DropEvent
+            if kind.dropped:
+                event["unlogged"], kind.dropped = kind.dropped, 0
+            kind.written += 1
+
+    def _kind(self, kinds: dict[str, _Kind], name: str) -> _Kind:
         """Return the record of that kind; the caller holds the lock."""
         now_s = self._monotonic()
-        kind = self._kinds.pop(name, None)
+        kind = kinds.pop(name, None)
         if kind is None or now_s - kind.begun_s >= _MINUTE_S:
             kind = _Kind(now_s, dropped=0 if kind is None else kind.dropped)
-        self._kinds[name] = kind
-        while len(self._kinds) > _MOST_KINDS:
-            self._kinds.pop(next(iter(self._kinds)), None)
+        kinds[name] = kind
+        while len(kinds) > _MOST_KINDS:
+            kinds.pop(next(iter(kinds)), None)
         return kind
 
 

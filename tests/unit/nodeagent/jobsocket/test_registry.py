@@ -59,6 +59,20 @@ def test_why_a_rank_was_not_profiled_is_reported_until_it_is(node):
     assert node.row().ranks[0].no_profile == ""
 
 
+def test_each_reason_why_a_run_is_not_profiled_is_logged_once(node):
+    """However many processes say so: a job can start new ones all the time."""
+    with capture_logs() as logs:
+        for pid in range(200, 300):
+            rank = node.connect(pid=pid)
+            for reason in ("tool", "graph", "tool"):
+                node.say(rank, "no_profile", reason=reason)
+            node.close(rank)
+        node.say(node.connect(pid=300, restart=1), "no_profile", reason="tool")
+        node.say(node.connect(job_id=8, pid=301), "no_profile", reason="tool")
+    found = [(row["job"], row["pid"], row["reason"]) for row in logs if row["event"] == "job_not_profiled"]
+    assert found == [(7, 200, "tool"), (7, 200, "graph"), (7, 300, "tool"), (8, 301, "tool")]
+
+
 def test_a_rank_that_becomes_known_later(node):
     rank = node.connect(rank=-1, world_size=-1)
     node.train([rank], 1, 3)
@@ -290,6 +304,35 @@ def test_processes_without_end_beside_one_that_trains_are_not_all_remembered(nod
     again = node.connect(rank=0, pid=100 + stays)
     node.say(again, "steps", steps=110, first_ns=1, last_ns=node.now_ns)
     assert node.row().steps == 110
+
+
+def test_of_processes_that_come_and_go_within_a_window_so_many_are_kept(node, monkeypatch):
+    monkeypatch.setattr(job_run, "_MAX_CLOSED", 20)
+    for number in range(100):
+        short = node.connect(rank=0)
+        node.say(short, "model", batch_size=number + 1)
+        node.step(short, 5)
+        node.close(short, bye=True)
+        node.now_s += 0.1
+    kept = node.jobs._runs[7].processes
+    assert list(kept) == list(range(81, 101))  # the newest
+    models = [process.model.batch_size for process in kept.values() if process.model is not None]
+    assert models == list(range(93, 101))
+    assert not any(process.throughput._points for process in kept.values())
+    row = node.row()
+    assert (row.num_connected, row.num_ended, len(row.ranks)) == (0, 100, 20)
+    assert (row.steps, row.model.batch_size) == (500, 93)
+
+
+def test_of_the_models_of_connected_processes_those_of_the_lowest_ranks_are_kept(node):
+    gone = node.connect(rank=0)
+    node.say(gone, "model", batch_size=64)
+    node.close(gone)
+    for rank in (*range(50, 0, -1), 0):
+        node.say(node.connect(rank=rank), "model", batch_size=rank + 1)
+    kept = node.jobs._runs[7].processes
+    assert sorted(process.rank for process in kept.values() if process.model is not None) == list(range(8))
+    assert node.row().model.batch_size == 1
 
 
 def test_a_row_that_cannot_be_made_costs_no_other_job_its_row(node, monkeypatch):

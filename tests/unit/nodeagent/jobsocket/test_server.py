@@ -4,7 +4,6 @@ import os
 import socket
 
 import pytest
-from structlog.testing import capture_logs
 
 from nodeagent.wire.frames import Bye, Hello, Steps
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, heard, until
@@ -39,18 +38,6 @@ async def test_the_last_frames_of_a_process_that_left_some_of_ours_unread_are_he
     await until(lambda: heard(server).gone)
     [frames] = heard(server).frames.values()
     assert [type(frame) for frame in frames] == [Hello, Steps, Bye]
-
-
-async def test_each_reason_why_a_process_is_not_profiled_is_logged_once(serve):
-    server = serve()
-    job = Job(server.path)
-    job.say("hello")
-    with capture_logs() as logs:
-        for reason in ("tool", "tool", "graph", "tool"):
-            job.say("no_profile", reason=reason)
-        await until(lambda: server.counters().frames == 5)
-    found = [(row["pid"], row["reason"]) for row in logs if row["event"] == "job_not_profiled"]
-    assert found == [(os.getpid(), "tool"), (os.getpid(), "graph")]
 
 
 async def test_a_profile_can_be_asked_for(serve):

@@ -1,6 +1,7 @@
 """Jobs by kernel facts, their GPUs, and those GPUs that no process uses."""
 
 import os
+import shutil
 import threading
 
 import pytest
@@ -134,6 +135,80 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
     for pid in range(50, 58):
         world.start(pid, pid)
     assert [len(world.read()) for _ in range(4)] == [3, 6, 8, 8]
+
+
+class WorldV2(World):
+    """A node with cgroups of v2: the slurmstepd of each step is in a folder beside that of the tasks."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        plant(root, {"cgroup/cgroup.controllers": "cpu memory"})
+        self.pid = 1000
+
+    def replace_steps(self, job_id, steps, uid=1000):
+        """Start these steps of a job, and end all others."""
+        folder = self.root / f"cgroup/system.slice/slurmstepd.scope/job_{job_id}"
+        shutil.rmtree(folder, ignore_errors=True)
+        for step in steps:
+            stepd, task = self.pid, self.pid + 1
+            self.pid += 2
+            plant(
+                self.root / "proc",
+                process(stepd, name="slurmstepd", environment={"PATH": "/"})
+                | {f"{stepd}/status": "Uid:\t0\t0\t0\t0"}
+                | process(task, environment={"SLURM_JOB_ID": str(job_id), "SLURM_STEP_GPUS": "0"})
+                | {f"{task}/status": f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}"},
+            )
+            plant(folder, {f"step_{step}/slurm/cgroup.procs": stepd, f"step_{step}/user/task_0/cgroup.procs": task})
+
+
+def test_a_job_with_many_short_steps_hides_no_job_that_starts(tmp_path, monkeypatch):
+    world = WorldV2(tmp_path)
+    monkeypatch.setattr("nodeagent.telemetry.slurm_jobs._READS", 12)
+    for turn in range(1, 6):
+        # given two jobs of which every step is another one in each turn, in folders that come first
+        for flooding in (5, 6):
+            world.replace_steps(flooding, range(turn * 20, turn * 20 + 20))
+        # when another user's job begins
+        if turn == 2:
+            world.replace_steps(9, ["0"], uid=1001)
+        # then it is reported at once, and for good
+        found = world.read()
+        assert sorted(found) == ([5, 6] if turn == 1 else [5, 6, 9])
+        if turn > 1:
+            assert (found[9].uid, found[9].gpus) == (1001, (0,))
+
+
+def test_jobs_of_which_nothing_can_be_known_hide_no_job_that_starts(tmp_path, monkeypatch):
+    world = WorldV2(tmp_path)
+    monkeypatch.setattr("nodeagent.telemetry.slurm_jobs._READS", 8)
+    real = ProcFiles.environment
+    foreign = {"SLURM_JOB_ID": "none of ours"}
+    monkeypatch.setattr(ProcFiles, "environment", lambda self, pid: foreign if hidden(pid) else real(self, pid))
+
+    def hidden(pid):
+        return (world.root / f"proc/{pid}/status").read_text().startswith("Uid:\t1000")
+
+    for turn in range(1, 6):
+        for flooding in (2, 3, 4, 5, 6):
+            world.replace_steps(flooding, range(turn * 20, turn * 20 + 20))
+        if turn == 3:
+            world.replace_steps(9, ["0"], uid=1001)
+        assert sorted(world.read()) == ([] if turn < 3 else [9])
+
+
+def test_the_reads_that_are_left_go_to_further_steps(tmp_path, monkeypatch):
+    world = WorldV2(tmp_path)
+    reads = []
+    real = ProcFiles.environment
+    monkeypatch.setattr(ProcFiles, "environment", lambda self, pid: reads.append(pid) or real(self, pid))
+    world.replace_steps(7, range(40))
+    world.replace_steps(8, range(2))
+    found = world.read()
+    assert len(found[7].pids) == 80  # with each slurmstepd
+    assert len(reads) == len(set(reads)) == 42  # of the tasks alone
+    world.read()
+    assert len(reads) == 42
 
 
 def test_a_process_that_hides_its_environment_stops_no_report(world):

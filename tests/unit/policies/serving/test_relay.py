@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from policies.serving.relay import Side, stop_accepting
+from policies.serving.peers import TrustedUsers
+from policies.serving.relay import Relay, Side, stop_accepting
+from policies.serving.runtime.address import parse_address
+from tests.unit.policies.serving.runtime.lingering_file import LingeringFile, lingering, older_kernel
+
+__all__ = ["lingering"]
 
 
 async def connected(path: Path) -> tuple[Side, socket.socket]:
@@ -104,3 +109,21 @@ async def test_a_connection_that_is_accepted_as_the_server_ends_is_closed(tmp_pa
         with suppress(ConnectionResetError):
             assert await asyncio.wait_for(loop.sock_recv(client, 1), 30) == b""
     assert not server.is_serving()
+
+
+async def test_a_stranger_that_sends_a_file_to_the_relay_does_not_stop_it(
+    monkeypatch: pytest.MonkeyPatch, lingering: LingeringFile
+) -> None:
+    """The relay's abstract socket has no mode: any process can connect."""
+    closer = older_kernel(monkeypatch)
+    monkeypatch.setattr("policies.serving.relay.peer_credentials", lambda _connection: (1, 65534))
+    relay = Relay(parse_address("unix:///nowhere"), TrustedUsers(frozenset(), ""))
+    await relay.start()
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect("\0" + relay.target.removeprefix("unix-abstract:"))
+        lingering.send_by(stranger)
+        async with asyncio.timeout(60.0):
+            while not closer.held:
+                await asyncio.sleep(0.001)
+    await relay.close()
+    assert closer.held > 0  # the file is not released yet

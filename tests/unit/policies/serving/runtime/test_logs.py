@@ -79,6 +79,41 @@ def test_after_a_minute_the_log_says_how_many_lines_were_left_out() -> None:
     assert repeats(None, "error", {"event": "failed"}) == {"event": "failed", "unlogged": 15}
 
 
+def written(repeats: Repeats, method: str, **event: object) -> dict[str, object] | None:
+    """Return the event as it is written; None = it is left out."""
+    try:
+        return dict(repeats(None, method, dict(event)))
+    except structlog.DropEvent:
+        return None
+
+
+@pytest.mark.parametrize("method", ["info", "debug"])
+def test_a_job_cannot_flood_the_log(method: str) -> None:
+    now_s = 0.0
+    repeats = Repeats(lambda: now_s)
+    left = [written(repeats, method, event="job_not_profiled", job=7, pid=pid) for pid in range(1000)]
+    assert sum(line is not None for line in left) == 30
+    # other jobs, and other lines, are written
+    assert all(written(repeats, method, event="job_not_profiled", job=job) for job in range(100, 3000))
+    assert written(repeats, method, event="preemption", job=7)
+    assert all(written(repeats, method, event="cycle") for _ in range(100))
+    assert len(repeats._of_jobs) <= 1024
+    assert not repeats._kinds
+
+
+def test_the_next_line_of_a_job_says_how_many_were_left_out() -> None:
+    now_s = 0.0
+    repeats = Repeats(lambda: now_s)
+    for _ in range(50):
+        written(repeats, "info", event="job_not_profiled", job=7)
+    now_s = 61.0
+    assert written(repeats, "info", event="job_not_profiled", job=7) == {
+        "event": "job_not_profiled",
+        "job": 7,
+        "unlogged": 20,
+    }
+
+
 def test_any_number_of_kinds_of_failures_takes_limited_memory() -> None:
     repeats = Repeats(lambda: 0.0)
     for number in range(5000):
