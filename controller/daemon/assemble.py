@@ -59,12 +59,12 @@ async def run_controller(path: Path) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     _make_runtime_dir(settings)
     clock, notifier = RealClock(), Notifier()
-    leadership = Leadership(read_slurmctld_hosts(settings), clock)
+    leadership = Leadership(read_slurmctld_hosts(settings), clock, settings.lease_path)
     if not await _works_now(leadership, settings, notifier):
         log.info("stopped")
         return
     async with AsyncExitStack() as stack:
-        journal = stack.enter_context(closing(Journal(settings.journal_path)))
+        journal = stack.enter_context(closing(open_journal(settings.journal_path, leadership)))
         turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock, permitted=leadership.check)
         client = MeteredClient(await open_client(settings, before_change=turn.check), clock)
         stack.push_async_callback(client.close)
@@ -100,6 +100,7 @@ async def run_controller(path: Path) -> None:
         stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier, trail)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)
         await controller.run(wake, notifier)
+        leadership.withdraw_lease()  # the last cycle may have renewed it
         notifier.stopping()
     log.info("stopped")
 
@@ -109,6 +110,15 @@ async def _works_now(leadership: Leadership, settings: ControllerSettings, notif
     stop = asyncio.Event()
     with stop_signals(stop.set, lambda: log.info("reload_not_needed", reason="this controller stands by")):
         return await leadership.stand_by(settings.runtime_dir, notifier, stop)
+
+
+def open_journal(path: Path, leadership: Leadership) -> Journal:
+    """Open the journal, which may lack what another controller has placed meanwhile. To be called before the lease is renewed."""
+    journal = Journal(path)
+    if leadership.others_may_have_worked:
+        log.warning("journal_may_be_old", reason="another controller may have placed jobs since it was written")
+        journal.distrust(even_if_new=leadership.has_stood_by)
+    return journal
 
 
 async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog) -> None:

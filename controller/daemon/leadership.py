@@ -7,6 +7,10 @@ systemd starts it again, and it stands by.
 Invariant: no command that changes Slurm is sent if the last look says that another machine's slurmctld is active, or if no look
 has succeeded for `_BLIND_S`: the disk with the heartbeat may be away here, and another slurmctld may have taken over. Two
 controllers can send commands at the same time only within the interval of the looks.
+
+Each controller has a journal of its own, which knows nothing of the jobs that another one has placed. The lease shows that no other
+one can have worked meanwhile: it is renewed only by a controller that works, becomes stale within seconds, and is removed when
+another slurmctld is seen to be active.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import structlog
 from controller.admin.protocol import STANDBY_FILE
 from controller.base.clock import Clock
 from controller.base.errors import TurnLostError
+from controller.base.lease import is_stale, read_lease
 from controller.slurm.slurmctld_hosts import SlurmctldHosts
 from policies.serving.runtime.sdnotify import Notifier
 
@@ -36,10 +41,13 @@ log = structlog.get_logger(__name__)
 class Leadership:
     """Tells whether the controller of this machine works. Invariant: the event loop never waits for the disk with the heartbeat."""
 
-    def __init__(self, hosts: SlurmctldHosts | None, clock: Clock) -> None:
+    def __init__(self, hosts: SlurmctldHosts | None, clock: Clock, lease_path: Path) -> None:
         """`hosts`: the machines of slurmctld; None if this controller is the only one, and always works."""
         self._hosts = hosts
         self._clock = clock
+        self._lease_path = lease_path
+        self.has_stood_by = False
+        """True once another machine's slurmctld was seen to be active."""
         self._active: int | None = None
         self._seen_s: float | None = None
         self._reading: asyncio.Future[int | None] | None = None
@@ -53,6 +61,17 @@ class Leadership:
     def active_host(self) -> str:
         """Name of the machine whose slurmctld is active; the primary's if that is not known, and empty if there is one."""
         return "" if self._hosts is None else self._hosts.names[self._active or 0]
+
+    @property
+    def others_may_have_worked(self) -> bool:
+        """True if another controller may have worked since this one last did. To be read before the lease is renewed.
+
+        The lease is on this machine, and none is left after a boot or after `systemctl stop`: the machine may have been away for
+        any time. The same holds for a lease of another time, as when the clock was set.
+        """
+        if self._hosts is None:
+            return False
+        return self.has_stood_by or is_stale(read_lease(self._lease_path), self._clock.now())
 
     def check(self) -> None:
         """Raise TurnLostError if this controller may not change anything in Slurm."""
@@ -117,6 +136,15 @@ class Leadership:
         if active is not None or self._active is None:
             self._active = active
             self._seen_s = self._clock.monotonic()
+            if not self.works:
+                self.has_stood_by = True
+                self.withdraw_lease()
+
+    def withdraw_lease(self) -> None:
+        """Remove the lease if another controller may work now, so that the next start knows it even if it comes at once."""
+        if self.has_stood_by:
+            with suppress(OSError):
+                self._lease_path.unlink(missing_ok=True)
 
 
 def _read_in_thread(hosts: SlurmctldHosts) -> asyncio.Future[int | None]:

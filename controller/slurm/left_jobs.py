@@ -1,4 +1,4 @@
-"""Jobs that a controller which is away has left: the only ones that the watchdog changes."""
+"""Jobs that a controller which is away has left: the only ones that the watchdog changes. Pure."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def is_released(job: SlurmJob) -> bool:
 def is_left(job: SlurmJob) -> bool:
     """Return whether the watchdog may have something to do with the job."""
     return is_held_by_headway(job) or is_released(job) or is_between_hands(job)
+
+
+def is_requeued_with_nodes(job: SlurmJob) -> bool:
+    """Return whether the job waits again, and names nodes: Slurm keeps the nodes of Headway's placement when it requeues a job.
+
+    They may also be its user's own nodes, which only the journal shows. Nothing holds the job.
+    """
+    waits_again = job.phase is Phase.PENDING and not job.held and job.restarts > 0
+    return waits_again and bool(job.request.required_nodes) and not job.marks and not job.is_restarted_by_slurm

@@ -135,6 +135,8 @@ class Journal:
         Bound: the rows of the file when it was read."""
         self._complete = False
         """True when the ledger is complete, so that a file written from it lacks nothing."""
+        self._outdated = False
+        """True while another controller may have placed jobs of which this file knows nothing (`distrust`)."""
         self._logged: set[str] = set()
         """Rows that were logged. Bound: `_NAMED`, and one."""
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
@@ -189,7 +191,7 @@ class Journal:
                     self._not_understood[key, column] = value
                     self._log_once(f"job.{column}", key.job_id, error)
         self._ledger = ledger
-        self._complete = not self._file.note(UNSURE)
+        self._complete = not self._unsure
         return ledger
 
     def _log_once(self, column: str, job_id: str, error: Exception) -> None:
@@ -230,12 +232,24 @@ class Journal:
 
     # --- after a loss
 
+    def distrust(self, *, even_if_new: bool) -> None:
+        """Treat the file as one that lost facts, until `found_all`, because another controller may have placed jobs since the last
+        write. To be called before `load_ledger`.
+
+        `even_if_new`: a file that has just been made counts so too; otherwise it may belong to a new installation.
+        """
+        self._outdated = even_if_new or not self._file.note(UNSURE)
+
+    @property
+    def _unsure(self) -> str:
+        return "lost" if self._outdated else self._file.note(UNSURE)
+
     def may_lack(self, key: JobKey, *, seen_here: bool) -> bool:
         """Return whether the job's own request may have been lost with a journal, or cannot be read.
 
         `seen_here`: some jobs in Slurm have Headway's mark, so it ran here before, even if the journal is new.
         """
-        unsure = self._file.note(UNSURE)
+        unsure = self._unsure
         return unsure == "lost" or (unsure == "new" and seen_here) or (key, "original") in self._not_understood
 
     def found_all(self) -> None:
@@ -243,7 +257,7 @@ class Journal:
         if self._file.note(UNSURE):
             with self._file.writing(durable=True) as db:
                 db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
-        self._complete = True
+        self._complete, self._outdated = True, False
 
     # --- steps under way
 

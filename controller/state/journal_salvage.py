@@ -18,8 +18,9 @@ import structlog
 
 from controller.base.sqlite_file import connect_read_only, readable, require_size, time_limit
 from controller.slurm.client import JobKey, ResourceRequest
-from controller.state.journal_rows import RowError, decode_key, decode_request
+from controller.state.journal_rows import RowError, decode_key, decode_pin, decode_request
 from controller.state.journal_schema import JOURNAL, TABLES, TAKEN_FROM, UNSURE
+from controller.state.ledger import PinRecord
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +32,9 @@ _ORDER = {
 }
 """Keys of the tables without a rowid; other tables are read by rowid."""
 _EFFECT = "jobs whose request is not known start on the nodes that Headway last chose for them"
+_EFFECT_PLACED = (
+    "such jobs stay bound to the nodes of their last run if Slurm requeues them while the controller is away"
+)
 _NAMED = 5
 _PAGE_BYTES = 4096
 _MOST_BYTES = 128 << 20
@@ -63,27 +67,50 @@ def read_originals(path: Path, limit_s: float = 15.0) -> dict[JobKey, ResourceRe
     For the watchdog, which must work with Slurm alone: empty when there is no readable journal.
     """
     found: dict[JobKey, ResourceRequest] = {}
-    refused: dict[str, str] = {}
 
-    def take(row: Row) -> None:
-        job_id, submit_time_s, original = row
-        if original is None:
-            return
+    def take(key: JobKey, original: object) -> None:
+        if original is not None:
+            found.setdefault(key, decode_request(original))
+
+    _read_jobs(path, ("original",), take, limit_s, _EFFECT)
+    return found
+
+
+def read_placed(path: Path, limit_s: float = 15.0) -> dict[JobKey, tuple[ResourceRequest, PinRecord]]:
+    """Return request and last pin of each job that Headway has placed, where both can be read. As `read_originals` otherwise."""
+    found: dict[JobKey, tuple[ResourceRequest, PinRecord]] = {}
+
+    def take(key: JobKey, original: object, pin: object) -> None:
+        if original is not None and pin is not None:
+            found.setdefault(key, (decode_request(original), decode_pin(pin)))
+
+    _read_jobs(path, ("original", "pin"), take, limit_s, _EFFECT_PLACED)
+    return found
+
+
+def _read_jobs(path: Path, columns: Sequence[str], take: Callable[..., None], limit_s: float, effect: str) -> None:
+    """Call `take` with each job's key and these columns. It may raise RowError; such rows are left out."""
+    taken, refused = 0, {}
+
+    def take_row(row: Row) -> None:
+        nonlocal taken
+        job_id, submit_time_s, *values = row
         try:
-            found.setdefault(decode_key(job_id, submit_time_s), decode_request(original))
+            if any(value is not None for value in values):
+                take(decode_key(job_id, submit_time_s), *values)
+                taken += 1
         except RowError as error:
             refused[str(job_id)[:24]] = str(error)
 
     if not os.path.lexists(path):
-        return {}
-    columns = ("job_id", "submit_time_s", "original")
-    problem = _read_somehow(path, partial(_scan, table="job", columns=columns, take=take), limit_s, job=True)
+        return
+    scan = partial(_scan, table="job", columns=("job_id", "submit_time_s", *columns), take=take_row)
+    problem = _read_somehow(path, scan, limit_s, job=True)
     if problem:
-        log.error("journal_not_readable", problem=problem, requests_read=len(found), effect=_EFFECT)
+        log.error("journal_not_readable", problem=problem, requests_read=taken, effect=effect)
     if refused:
         jobs = dict(list(refused.items())[:_NAMED])
-        log.error("requests_not_understood", column="original", jobs=jobs, count=len(refused), effect=_EFFECT)
-    return found
+        log.error("requests_not_understood", columns=columns, jobs=jobs, count=len(refused), effect=effect)
 
 
 def salvage(source: Path, target: sqlite3.Connection) -> Salvaged:

@@ -10,14 +10,17 @@ import asyncio
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from controller.base.config import ControllerSettings
+from controller.daemon.watchdog.requeued import Placed
 from controller.daemon.watchdog.run import check_once
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, ResourceRequest
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.user_holds import Hold, HoldFolder
+from controller.state.ledger import PinRecord
 from tests.cancellation.commands_run import Beside
 from tests.cancellation.leftovers import on_own_loop
 from tests.cancellation.points import Cut, Outcome, Point, Points
@@ -26,9 +29,9 @@ from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 _MOST_CHECKS = 12
 _WITHIN_S = 120.0
-_WAITS, _PINNED, _USERS, _OTHER = "7", "8", "9", "10"
-"""Jobs: one that waits, one that is about to start on nodes of Headway's choice, one that its user has just held, and another one
-that waits."""
+_WAITS, _PINNED, _USERS, _OTHER, _REQUEUED = "7", "8", "9", "10", "11"
+"""Jobs: one that waits, one that is about to start on nodes of Headway's choice, one that its user has just held, another one that
+waits, and one that Slurm has requeued with nodes of Headway's choice."""
 
 
 class _World:
@@ -40,14 +43,22 @@ class _World:
             partitions=("dl",), runtime_dir=folder, state_dir=folder / "state", slurm_timeout_s=60.0
         )
         placed = {"req_nodes": "n1", "admin_comment": f"{HOLD_MARK} {PIN_MARK}"}
+        again = {
+            "req_nodes": "n1",
+            "restarts": "1",
+            "admin_comment": "",
+            "priority": "4294901000",
+            "reason": "Resources",
+        }
         jobs = (slurmctld.held(7), slurmctld.held(8, **placed), slurmctld.held(9), slurmctld.held(10))
-        self.slurm = slurmctld.Slurmctld(*jobs)
+        self.slurm = slurmctld.Slurmctld(*jobs, slurmctld.held(11, **again))
         self.slurm.before = self._hold_late
         self._late, self._theirs = set(late), {_USERS, *late}
         self.holds = HoldFolder(self.settings.holds_path)
         self.holds.make()
         self.holds.write(_USERS, Hold(SUBMIT_S + 50.0))
         self.originals: Mapping[JobKey, ResourceRequest] = {}
+        self.placed: Placed = {}
 
     def _hold_late(self, command: str) -> None:
         """Record the hold of a user right before the release: job_submit.lua accepts it, and Slurm does not show it."""
@@ -60,10 +71,15 @@ class _World:
         """As `command_line_client` makes one."""
         return CommandLineClient(Beside(self.slurm), CLOCK, now=lambda: SUBMIT_S + 100.0)
 
-    async def read_originals(self) -> None:
-        """Note the request of the job that is about to start, as the journal has it."""
-        jobs = (await self.client(None).snapshot()).jobs
-        self.originals = {job.key: job.request for job in jobs if job.key.job_id == _PINNED}
+    async def read_journal(self) -> None:
+        """Note the request of the job that is about to start, and request and pin of the one that was requeued, as the journal has
+        them."""
+        jobs = {job.key.job_id: job for job in (await self.client(None).snapshot()).jobs}
+        self.originals = {jobs[_PINNED].key: jobs[_PINNED].request}
+        again = jobs[_REQUEUED]
+        pin = PinRecord(again.request.required_nodes, (again.request.least_gpus,), 0, SUBMIT_S - 50.0, "fifo", "")
+        former = again.key._replace(submit_time_s=SUBMIT_S - 100)
+        self.placed = {former: (replace(again.request, required_nodes=()), pin)}
 
     @property
     def is_done(self) -> bool:
@@ -73,7 +89,9 @@ class _World:
     def problems(self) -> list[str]:
         """Return what is not as it must be in the end."""
         found = []
-        for job_id in (_WAITS, _PINNED, _USERS, _OTHER):
+        if self.slurm[_REQUEUED]["req_nodes"] == "n1":
+            found.append(f"job {_REQUEUED} waits for its former node: {self.slurm[_REQUEUED]}")
+        for job_id in (_WAITS, _PINNED, _USERS, _OTHER, _REQUEUED):
             job, marks = self.slurm[job_id], self.slurm[job_id]["admin_comment"].split()
             if job_id in self._theirs and (job["priority"] != "0" or USER_HOLD_MARK not in marks or HOLD_MARK in marks):
                 found.append(f"the hold of job {job_id} by its user is lost: {job}")
@@ -104,9 +122,10 @@ async def _checks(world: _World, points: Points) -> Outcome:
         stack.enter_context(patch("controller.slurm.select.command_line_client", world.client))
         stack.enter_context(patch("controller.daemon.watchdog.run.confirm_s", lambda _beat_s: 0.02))
         points.counting = False
-        await world.read_originals()
+        await world.read_journal()
         points.counting = True
         stack.enter_context(patch("controller.daemon.watchdog.run._originals", lambda _settings: world.originals))
+        stack.enter_context(patch("controller.daemon.watchdog.run._placed", lambda _settings: world.placed))
         for _ in range(_MOST_CHECKS):
             check = points.begin(_check(world, outcome))  # type: ignore[arg-type]
             done, _ = await asyncio.wait({check}, timeout=_WITHIN_S)

@@ -19,6 +19,7 @@ from controller.slurm.user_holds import HoldFolder
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
+    from controller.daemon.watchdog.requeued import Placed
     from controller.slurm.client import JobKey, ResourceRequest
 
 log = structlog.get_logger(__name__)
@@ -77,6 +78,7 @@ async def _check(settings: ControllerSettings) -> int:
         confirm_s=confirm_s(settings.heartbeat_interval_s),
         turn=turn,
         holds=HoldFolder(settings.holds_path),
+        placed=lambda: _placed(settings),
     )
     return 0 if (await watchdog.check()).complete else 1
 
@@ -85,6 +87,12 @@ def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]
     from controller.state.journal_salvage import read_originals
 
     return read_originals(settings.journal_path)
+
+
+def _placed(settings: ControllerSettings) -> Placed:
+    from controller.state.journal_salvage import read_placed
+
+    return read_placed(settings.journal_path)
 
 
 def _stands_by(settings: ControllerSettings) -> bool:

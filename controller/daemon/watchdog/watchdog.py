@@ -1,8 +1,10 @@
 """The watchdog: releases the jobs that Headway holds while the controller is away.
 
 It shares no process with the controller; a systemd timer (or `--every`) runs it. While the lease is stale, job_submit.lua holds
-no new jobs; the watchdog releases the jobs that were held before. Invariant: it changes only jobs that have a mark of ours and
-that no user holds, only while the lease stays stale, and only in turns in which the controller changes none (controller.base.turn).
+no new jobs; the watchdog releases the jobs that were held before. Then it gives jobs that Slurm has requeued with the nodes of
+Headway's placement their own requests back, so that none waits for a dead node. Invariant: it changes only jobs that have a mark of
+ours, or those nodes, and that no user holds, only while the lease stays stale, and only in turns in which the controller changes
+none (controller.base.turn).
 
 It needs only Slurm. The journal has the own requests of pinned jobs; jobs whose requests cannot be read are released as they are.
 If Slurm does not answer about one job, the others are released all the same. An unexpected error ends one check, not the
@@ -17,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -25,8 +27,9 @@ from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError, TurnLostError
 from controller.base.lease import is_stale, read_lease
 from controller.base.turn import Turn
+from controller.daemon.watchdog.requeued import Placed, own_requests
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure
-from controller.slurm.left_jobs import is_held_by_headway, is_released
+from controller.slurm.left_jobs import is_held_by_headway, is_released, is_requeued_with_nodes
 from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ _NAMED = 20
 
 Originals = Callable[[], "Mapping[JobKey, ResourceRequest]"]
 """Returns the original requests of jobs that the controller has pinned. It may raise anything, or not return."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,12 @@ class Watchdog:
         turn: Turn,
         batch: int = _BATCH,
         holds: HoldFolder | None = None,
+        placed: Callable[[], Placed] = dict,
     ) -> None:
         """`batch`: number of jobs to release between two readings of the lease; a controller that is back keeps the others.
 
-        `holds`: folder of users' holds that the controller has not handed over yet.
+        `holds`: folder of users' holds that the controller has not handed over yet. `placed` returns the request and the last pin
+        of jobs that the controller has placed; it may raise anything, or not return.
         """
         self._client = client
         self._lease_path = lease_path
@@ -104,6 +110,7 @@ class Watchdog:
         self._turn = turn
         self._batch = batch
         self._holds = holds
+        self._placed = placed
 
     async def check(self) -> WatchdogReport:
         """Check once. Raises SlurmUnavailableError when slurmctld does not answer."""
@@ -117,25 +124,67 @@ class Watchdog:
             jobs, left_out = snapshot.jobs, snapshot.left_out + len(snapshot.unread)
             held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
             await self._finish_releases([job for job in jobs if is_released(job)])
-        if not held:
-            return WatchdogReport(away=True, left_out=left_out)
-        log.warning("controller_away", lease=str(self._lease_path), held=len(held))
-        released, back = await self._release_all(held, read_s)
+        released, back = await self._release_held(held, read_s)
+        bound: list[SlurmJob] = []
+        if not back and (requeued := [job for job in jobs if is_requeued_with_nodes(job)]):
+            bound, more, back = await self._unbind(requeued)
+            released += more
         if back:
             return WatchdogReport(away=False, released=tuple(released))
         done = set(released)
-        still = await self._still_held([job.key for job in held if job.key not in done])
+        still = await self._still_held([job.key for job in (*held, *bound) if job.key not in done])
         if still:
             log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
         return WatchdogReport(away=True, released=tuple(released), still_held=still, left_out=left_out)
 
-    async def _release_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
+    async def _release_held(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
+        """Release jobs, read at that time. Returns the released ones, and whether the controller has come back."""
+        if not held:
+            return [], False
+        log.warning("controller_away", lease=str(self._lease_path), held=len(held))
+        originals = self._of_journal(self._originals, "jobs start on the nodes that Headway last chose for them")
+        return await self._release_all(held, read_s, originals or {})
+
+    async def _unbind(self, requeued: Sequence[SlurmJob]) -> tuple[list[SlurmJob], list[JobKey], bool]:
+        """Give jobs that wait for the nodes of their former placement their own requests back, which Slurm allows while they are
+        held. Returns the jobs that were held, those that were released, and whether the controller has come back.
+
+        A job that is left held in between has our mark, and the next check releases it.
+        """
+        placed = self._of_journal(
+            self._placed, "requeued jobs wait for the nodes that Headway chose for their last run"
+        )
+        waiting = list(own_requests(requeued, placed)) if placed else []
+        bound: list[SlurmJob] = []
+        released: list[JobKey] = []
+        for start in range(0, len(waiting), self._batch):
+            try:
+                async with self._turn.taken():
+                    if not self._stale_now():
+                        return bound, released, True
+                    # They were read before other jobs were released, so they are read again.
+                    jobs = await self._client.read(waiting[start : start + self._batch])
+                    requests = own_requests(jobs.values(), placed or {})
+                    failures = await self._client.hold(list(requests)) if requests else {}
+            except TurnLostError as error:
+                log.info("controller_changes_jobs", reason=str(error), effect="the next check looks at the jobs again")
+                return bound, released, True
+            batch = [jobs[key] for key in requests if key not in failures]
+            bound += batch
+            more, back = await self._release_all(batch, -math.inf, requests)
+            released += more
+            if back:
+                return bound, released, True
+        return bound, released, False
+
+    async def _release_all(
+        self, held: Sequence[SlurmJob], read_s: float, originals: Mapping[JobKey, ResourceRequest]
+    ) -> tuple[list[JobKey], bool]:
         """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back.
 
         After an error the jobs of the batch are read again: a part of it may have been carried out, such as the handing over of
         a job to its user.
         """
-        originals = self._known_originals()
         released: list[JobKey] = []
         batches = deque((held[start : start + self._batch], read_s) for start in range(0, len(held), self._batch))
         unanswered = 0
@@ -191,15 +240,18 @@ class Watchdog:
         second = read_lease(self._lease_path)
         return second == first and is_stale(second, self._clock.now())
 
-    def _known_originals(self) -> Mapping[JobKey, ResourceRequest]:
-        """Read the journal in a thread, because a file system that does not answer would block for ever. Waits for a while."""
-        found: list[Mapping[JobKey, ResourceRequest]] = []
+    def _of_journal(self, take: Callable[[], _T], without: str) -> _T | None:
+        """Read the journal in a thread, because a file system that does not answer would block for ever. Waits for a while.
+
+        Returns None if it cannot be read; the log then has the effect of that.
+        """
+        found: list[_T] = []
         problem = "it did not answer in time"
 
         def read() -> None:
             nonlocal problem
             try:
-                found.append(self._originals())
+                found.append(take())
             except BaseException as error:  # noqa: BLE001 - the caller logs it
                 problem = f"{type(error).__name__}: {str(error)[:200]}"
 
@@ -208,10 +260,8 @@ class Watchdog:
         thread.join(_JOURNAL_S)
         if found:
             return found[0]
-        log.error(
-            "journal_not_readable", problem=problem, effect="jobs start on the nodes that Headway last chose for them"
-        )
-        return {}
+        log.error("journal_not_readable", problem=problem, effect=without)
+        return None
 
     async def _release_batch(
         self, jobs: Sequence[SlurmJob], originals: Mapping[JobKey, ResourceRequest]

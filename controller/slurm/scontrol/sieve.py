@@ -3,7 +3,8 @@
 The watchdog must work with a queue of any size, when the controller no longer does, and whatever users have written into their
 jobs. So it keeps only the records of jobs that it may have to change, and of the others as much as `JobTable` needs in order to
 tell records from users' texts. Of the former it keeps `most_bytes` at most; if there are more, chance picks, so that no user can
-choose jobs that are never released.
+choose jobs that are never released. Users can make as many requeued jobs that name nodes as they like, so these have less room, of
+their own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import structlog
 
 from controller.base.errors import SlurmReplyError
 from controller.slurm.client import HOLD_MARK, PIN_MARK
-from controller.slurm.left_jobs import is_left
+from controller.slurm.left_jobs import is_left, is_requeued_with_nodes
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.rows import decode
@@ -29,6 +30,8 @@ _RECORD = b"JobId="
 _PROMPT = b"scontrol: "
 _MOST_BYTES = 1 << 26
 """About 40,000 jobs: more than the watchdog releases within one check."""
+_MOST_REQUEUED_BYTES = 1 << 22
+"""About 2,500 jobs: as many as the watchdog gives their own nodes back within some minutes."""
 _MOST_RECORD_BYTES = 1 << 14
 """A longer record is passed on as an outline, and so is read by its id: a few users could use up `most_bytes` otherwise."""
 _MOST_LINE_BYTES = 1 << 20
@@ -45,10 +48,13 @@ class MarkedJobs:
     submit time are passed on. Everything before and behind the jobs is passed on.
     """
 
-    def __init__(self, clock: Clockface, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self, clock: Clockface, most_bytes: int = _MOST_BYTES, most_requeued_bytes: int = _MOST_REQUEUED_BYTES
+    ) -> None:
         self._submit = f" SubmitTime={clock.token}".encode()
         self._clock = clock
         self._chosen = _Chosen(most_bytes)
+        self._requeued = _Chosen(most_requeued_bytes)
         self._separator = b""
         """Unguessable line between answers; scontrol prints it before the jobs, too."""
         self._place = "before"
@@ -64,7 +70,7 @@ class MarkedJobs:
 
     @property
     def left_out(self) -> int:
-        """Number of records that the watchdog may have to change and that were left out, because there are too many."""
+        """Number of marked jobs that the watchdog may have to change and that were left out, because there are too many."""
         return self._chosen.left_out
 
     def feed(self, chunk: bytes) -> bytes:
@@ -145,20 +151,29 @@ class MarkedJobs:
         yield from self._settle()
         self._in_text = False
         yield from self._chosen.take()
+        yield from self._requeued.take()
 
     def _settle(self) -> Iterator[bytes]:
         """Choose or drop the last record, which no line break follows."""
         line, self._last = self._last, b""
-        if _HOLD not in line and not (_PIN in line and _HELD in line):
+        may_be_left = _HOLD in line or (_PIN in line and _HELD in line)
+        may_be_requeued = (
+            len(line) <= _MOST_RECORD_BYTES and _PENDING in line and not any(map(line.__contains__, _OTHERS))
+        )
+        if not may_be_left and not may_be_requeued:
             return
         try:
-            wanted = any(map(is_left, parse_job(decode(line.rstrip(b"\n")), self._clock).jobs))
+            jobs = parse_job(decode(line.rstrip(b"\n")), self._clock).jobs
         except SlurmReplyError:
-            yield self._outline(line)  # `JobTable` does not understand it either, and has it read by its id
+            if may_be_left:
+                yield self._outline(line)  # `JobTable` does not understand it either, and has it read by its id
             return
-        if wanted and len(line) > _MOST_RECORD_BYTES:
+        if not any(map(is_left, jobs)):
+            if may_be_requeued and any(map(is_requeued_with_nodes, jobs)):
+                self._requeued.add(line)
+        elif len(line) > _MOST_RECORD_BYTES:
             yield self._outline(line)
-        elif wanted:
+        else:
             self._chosen.add(line)
 
     def _outline(self, line: bytes) -> bytes:
@@ -199,3 +214,6 @@ _LONGEST_ID = len(_RECORD) + 10
 _HOLD = HOLD_MARK.encode()
 _PIN = PIN_MARK.encode()
 _HELD = b" Priority=0 "
+_PENDING = b" JobState=PENDING "
+_OTHERS = (b" Restarts=0 ", b" ReqNodeList=(null) ")
+"""Words of records that are not those of a requeued job with nodes. A text with them leaves out its own record alone."""

@@ -29,7 +29,7 @@ from controller.slurm.embedded import EmbeddedSlurm
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
-from controller.state.journal_salvage import read_originals
+from controller.state.journal_salvage import read_originals, read_placed
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.story import JobSpec, Story
@@ -265,6 +265,7 @@ class Cluster:
                 confirm_s=3.0,
                 turn=turn,
                 holds=self.holds,
+                placed=lambda: read_placed(self.settings.journal_path),
             )
             try:
                 await watchdog.check()

@@ -54,6 +54,17 @@ class Machine:
     def show(self, job: str) -> str:
         return self.cluster.run("scontrol", "-o", "show", "job", job).stdout
 
+    def until(self, job: str, *words: str) -> None:
+        """Wait until Slurm shows these words about the job."""
+        deadline = time.monotonic() + 60
+        while not set(words) <= set(self.show(job).split()):
+            assert time.monotonic() < deadline, self.show(job)
+            time.sleep(0.2)
+
+    def key(self, job: str) -> JobKey:
+        submitted = self.show(job).split("SubmitTime=")[1].split()[0]
+        return JobKey(job, int(time.mktime(time.strptime(submitted, "%Y-%m-%dT%H:%M:%S"))))
+
     def completes(self, job: str) -> None:
         """Let the jobs of this test run to their end, and wait for that of one of them."""
         (self.cluster.files.work / "end").touch()
@@ -109,10 +120,9 @@ def test_jobs_held_by_a_controller_that_died_run(machine: Machine) -> None:
 def test_a_job_that_was_about_to_start_gets_its_own_request_back(machine: Machine) -> None:
     # Given a job that the controller had pinned when it was killed
     job = machine.sbatch("--gpus=12")
-    submitted = time.mktime(time.strptime(machine.show(job).split("SubmitTime=")[1].split()[0], "%Y-%m-%dT%H:%M:%S"))
     pin = "TresPerJob= NumNodes=2-2 TresPerNode=gres:gpu:6 ReqNodeList=n1,n2 StartTime=now"
     machine.cluster.run("scontrol", "update", f"jobid={job}", *pin.split())
-    key = JobKey(job, int(submitted))
+    key = machine.key(job)
     ledger = Ledger()
     ledger.originals[key] = ResourceRequest(min_nodes=1, max_nodes=0, num_tasks=1, num_cpus=1, gpus_per_job=12)
     ledger.pins[key] = PinRecord(
@@ -132,6 +142,47 @@ def test_a_job_that_was_about_to_start_gets_its_own_request_back(machine: Machin
     assert "TresPerJob=gres:gpu:12" in shown
     assert "ReqNodeList=(null)" in shown
     machine.completes(job)
+
+
+def test_a_placed_job_leaves_a_node_that_dies_while_the_controller_is_away(machine: Machine) -> None:
+    # Given two jobs on n1, of a controller that died: by its journal, Headway has chosen the node of the first
+    machine.stand_in.beat(age_s=1000)
+    placed, own = [machine.sbatch("--gpus-per-node=1", "--nodes=1", "--nodelist=n1", "--requeue") for _ in range(2)]
+    for job in (placed, own):
+        machine.until(job, "JobState=RUNNING", "NodeList=n1")
+    ledger = Ledger()
+    for job, nodes in ((placed, ()), (own, ("n1",))):
+        ledger.originals[machine.key(job)] = ResourceRequest(
+            min_nodes=1, max_nodes=1, num_tasks=1, num_cpus=1, gpus_per_node=1, required_nodes=nodes
+        )
+        ledger.pins[machine.key(job)] = PinRecord(
+            nodes=("n1",), gpus=(1,), restarts=0, pinned_at_s=time.time(), policy="srtf", reason="shortest"
+        )
+    journal = Journal(machine.state_dir / "journal.sqlite")
+    journal.save_jobs(ledger, ledger.originals)
+    journal.close()
+
+    # When the node dies, and Slurm has requeued them with the node. Its slurmd runs on and registers again; drained, it takes none
+    machine.cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+    machine.cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+    machine.cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+    try:
+        for job in (placed, own):
+            machine.until(job, "JobState=PENDING", "Restarts=1", "ReqNodeList=n1")
+        done = machine.watchdog()
+
+        # Then the first may start elsewhere, and the second waits for the node that its user named
+        assert done.returncode == 0, done.stderr
+        machine.until(placed, "ReqNodeList=(null)")
+        machine.until(own, "ReqNodeList=n1")
+        assert all(
+            "headway:" not in machine.show(job) and "Priority=0 " not in machine.show(job) for job in (placed, own)
+        )
+        machine.cluster.run("scontrol", "update", f"jobid={placed}", "StartTime=now")  # Slurm waits two minutes
+        machine.until(placed, "JobState=RUNNING", "NodeList=n2")
+        machine.completes(placed)
+    finally:
+        machine.cluster.run("scontrol", "update", "nodename=n1", "state=resume")
 
 
 def test_neither_a_damaged_journal_nor_wrong_settings_keep_jobs_held(machine: Machine) -> None:

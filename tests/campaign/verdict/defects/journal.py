@@ -38,7 +38,7 @@ def journal_of_another_version_ends_watchdog() -> AbstractContextManager[None]:
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
-        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+        patch.object(Watchdog, "_of_journal", lambda self, take, without: take()),
     )
 
 
@@ -111,7 +111,7 @@ def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
-        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+        patch.object(Watchdog, "_of_journal", lambda self, take, without: take()),
     )
 
 
@@ -127,5 +127,5 @@ def damaged_value_ends_watchdog() -> AbstractContextManager[None]:
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
-        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+        patch.object(Watchdog, "_of_journal", lambda self, take, without: take()),
     )

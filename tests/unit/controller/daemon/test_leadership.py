@@ -6,7 +6,7 @@ import asyncio
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,15 @@ import pytest
 from controller.admin.protocol import STANDBY_FILE, STATUS_SOCKET
 from controller.base.clock import RealClock
 from controller.base.errors import TurnLostError
+from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn
 from controller.cli.client import UNREACHABLE, CallError, find_socket
 from controller.daemon import leadership as module
+from controller.daemon.assemble import open_journal
 from controller.daemon.leadership import Leadership
+from controller.slurm.client import JobKey
 from controller.slurm.slurmctld_hosts import SlurmctldHosts
+from controller.state.journal import Journal
 from policies.serving.runtime.sdnotify import Notifier
 
 
@@ -29,8 +33,16 @@ class House:
         self.folder = folder
         self.heartbeat = folder / "heartbeat"
         self.clock = RealClock()
-        self.leadership = Leadership(SlurmctldHosts(("ctl1", "ctl2"), 1, self.heartbeat), self.clock)
+        self.lease = folder / "lease"
+        self.leadership = self.started()
         self.stop = asyncio.Event()
+
+    def started(self) -> Leadership:
+        """A controller that was started anew."""
+        return Leadership(SlurmctldHosts(("ctl1", "ctl2"), 1, self.heartbeat), self.clock, self.lease)
+
+    def renew_lease(self, age_s: float = 0.0) -> None:
+        write_lease(self.lease, Lease(int(self.clock.now() - age_s), 600.0, ("dl",), 0, 0))
 
     def beat(self, number: int) -> None:
         """The slurmctld with that number is active; it replaces the file as Slurm does."""
@@ -96,6 +108,76 @@ async def test_it_ends_when_another_slurmctld_takes_over(house: House) -> None:
         house.leadership.check()
 
 
+async def test_a_controller_that_has_stood_by_knows_that_the_other_may_have_placed_jobs(house: House) -> None:
+    # given a lease that is still fresh, from the time before the other slurmctld became active
+    house.renew_lease()
+    house.beat(0)
+    waiting = asyncio.create_task(house.stand_by())
+    await until((house.folder / STANDBY_FILE).exists)
+    # when it begins to work
+    house.beat(1)
+    assert await waiting is True
+
+    assert house.leadership.others_may_have_worked
+    # and when it is killed before its first cycle, and works at once after the next start
+    house.leadership = house.started()
+    assert await house.stand_by() is True
+    assert house.leadership.others_may_have_worked
+    assert not house.leadership.has_stood_by
+
+
+async def test_a_lease_that_was_renewed_as_the_other_took_over_is_withdrawn(house: House) -> None:
+    house.beat(1)
+    house.renew_lease()
+    assert await house.stand_by() is True
+    assert not house.leadership.others_may_have_worked
+    lost = asyncio.Event()
+    watching = asyncio.create_task(house.leadership.watch(lost.set))
+    house.beat(0)
+    async with asyncio.timeout(60):
+        await lost.wait()
+    house.renew_lease()
+    house.leadership.withdraw_lease()
+    watching.cancel()
+
+    house.beat(1)
+    house.leadership = house.started()
+    assert await house.stand_by() is True
+    assert house.leadership.others_may_have_worked
+
+
+@pytest.mark.parametrize(("age_s", "may_have"), [(0.0, False), (3600.0, True), (-3600.0, True), (None, True)])
+async def test_one_that_works_at_once_knows_it_by_its_lease(house: House, age_s: float | None, may_have: bool) -> None:
+    """A restart of the service keeps the lease. After a boot there is none: the other machine may have worked for days."""
+    if age_s is not None:
+        house.renew_lease(age_s)
+    house.beat(1)
+    assert await house.stand_by() is True
+    house.leadership.withdraw_lease()
+
+    assert house.leadership.others_may_have_worked is may_have
+    assert house.lease.exists() is (age_s is not None)
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_the_journal_counts_as_old_if_the_other_may_have_worked(house: House, fresh: bool) -> None:
+    key = JobKey("7", 1_795_787_549)
+    path = house.folder / "journal.sqlite"
+    with closing(Journal(path)) as journal:
+        journal.load_ledger()
+        journal.found_all()
+    if fresh:
+        house.renew_lease()
+    house.beat(1)
+    assert await house.stand_by() is True
+
+    with closing(open_journal(path, house.leadership)) as journal:
+        journal.load_ledger()
+        assert journal.may_lack(key, seen_here=False) is not fresh
+        journal.found_all()
+        assert not journal.may_lack(key, seen_here=False)
+
+
 async def test_every_command_is_checked(house: House) -> None:
     turn = controller_turn(house.folder, 10.0, house.clock, permitted=house.leadership.check)
     house.beat(1)
@@ -136,7 +218,7 @@ def is_permitted(leadership: Leadership) -> bool:
 
 
 async def test_a_disk_that_does_not_answer_stops_neither_the_loop_nor_the_end(house: House) -> None:
-    leadership = Leadership(Hanging(("ctl1", "ctl2"), 1, house.heartbeat), house.clock)
+    leadership = Leadership(Hanging(("ctl1", "ctl2"), 1, house.heartbeat), house.clock, house.lease)
     waiting = asyncio.create_task(leadership.stand_by(house.folder, Notifier({}), house.stop))
     try:
         await asyncio.sleep(0.1)
@@ -160,7 +242,7 @@ async def test_a_controller_that_stands_by_ends_on_request(house: House) -> None
 
 
 async def test_the_only_controller_always_works(house: House) -> None:
-    leadership = Leadership(None, house.clock)
+    leadership = Leadership(None, house.clock, house.lease)
 
     assert await leadership.stand_by(house.folder, Notifier({}), house.stop) is True
     leadership.check()

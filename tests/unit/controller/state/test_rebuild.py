@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -173,3 +174,92 @@ async def test_users_own_nodes_are_theirs_after_a_file_was_replaced_under_a_cont
     await world.go_on(20)
     # then it waits
     assert world.phase(second) is Phase.PENDING
+
+
+async def worked_elsewhere(world: World, duration_s: float, **request: object) -> JobKey:
+    """A job that the controller of another machine has placed, while the one of this machine stood by."""
+    await world.go_on(5)  # the controller of this machine has worked before
+    world.restart("other.sqlite")
+    await world.go_on(5)
+    key = world.sbatch(duration_s, request=sbatch_request(gpus_per_node=8, **request))  # type: ignore[arg-type]
+    await world.go_on(5)
+    assert world.phase(key) is Phase.RUNNING
+    return key
+
+
+async def test_a_job_of_another_controller_leaves_its_dead_node_after_a_takeover(world: World) -> None:
+    key = await worked_elsewhere(world, 1000.0)
+    (node,) = world.nodes(key)
+    # when the other machine is lost, and later the job's node
+    world.restart(before_reading=lambda journal: journal.distrust(even_if_new=True))
+    await world.go_on(5)
+    assert not world.journal.may_lack(key, seen_here=True), "that is settled now"
+    world.slurm.node_down(node)
+    await world.go_on(600, 5.0)
+    # then Slurm has requeued it with the pin of the other controller, and it runs on another node
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+
+
+async def test_what_a_takeover_has_settled_is_settled_after_a_restart_too(world: World) -> None:
+    key = await worked_elsewhere(world, 1000.0)
+    world.restart(before_reading=lambda journal: journal.distrust(even_if_new=False))
+    await world.turn()
+    world.restart()
+    await world.turn()
+
+    assert world.ledger.originals[key].required_nodes == ()
+
+
+async def test_a_restart_between_the_takeover_and_the_first_cycle_loses_nothing(world: World) -> None:
+    """The file is as before; the lease that is missing or stale makes the next start distrust it too."""
+    key = await worked_elsewhere(world, 1000.0)
+    for _ in range(2):
+        world.restart(before_reading=lambda journal: journal.distrust(even_if_new=False))
+    await world.turn()
+
+    assert world.ledger.originals[key].required_nodes == ()
+
+
+async def test_users_own_nodes_count_until_the_job_has_run_after_a_takeover(world: World) -> None:
+    first = await worked_elsewhere(world, 50.0, nodelist=("n3",))
+    second = world.sbatch(request=sbatch_request(gpus_per_node=8, nodelist=("n3",)))
+    world.restart(before_reading=lambda journal: journal.distrust(even_if_new=True))
+    await world.go_on(10)
+    assert (world.nodes(first), world.phase(second)) == ({"n3": 8}, Phase.PENDING)
+    await world.go_on(60)
+    assert world.nodes(second) == {"n3": 8}
+
+
+@pytest.mark.parametrize("even_if_new", [True, False])
+async def test_a_new_journal_counts_as_old_only_after_another_controller_was_seen(
+    world: World, even_if_new: bool
+) -> None:
+    """Where none was seen, it may be the first day of Headway, and users' own lists of nodes are theirs."""
+    world.alive = False
+    world.slurm.submit(Submission(request=sbatch_request(gpus_per_node=8, nodelist=("n3",)), duration_s=1000))
+    await world.clock.advance(5)
+    world.restart(before_reading=lambda journal: journal.distrust(even_if_new=even_if_new))
+    await world.turn()
+
+    assert bool(world.ledger.originals) is even_if_new
+
+
+async def test_a_restored_journal_that_is_marked_as_the_manual_says_counts_as_lost(world: World) -> None:
+    # given a copy from before the job was placed
+    await world.go_on(5)
+    with closing(sqlite3.connect(world.folder / "journal.sqlite")) as db:
+        db.execute("VACUUM INTO ?", (str(world.folder / "copy.sqlite"),))
+    key = world.sbatch(1000.0, gpus_per_node=8)
+    await world.go_on(5)
+    world.journal.close()
+    # when it is restored with the manual's statement
+    manual = (Path(__file__).parents[4] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r'"(INSERT OR REPLACE INTO note [^"]*)"', manual)
+    with closing(sqlite3.connect(world.folder / "copy.sqlite")) as db, db:
+        db.execute(statement)
+    (world.folder / "copy.sqlite").rename(world.folder / "journal.sqlite")
+    world.restart()
+    await world.turn()
+
+    assert world.ledger.originals[key].required_nodes == ()

@@ -57,9 +57,16 @@ class World:
             return None
         return Lease(int(self.clock.now()), 30.0, self.settings.partitions, 0, 4096)
 
-    def restart(self) -> None:
-        """Restart as after kill -9: everything in memory is gone, the journal's file is unchanged."""
-        self.journal = Journal(self.folder / "journal.sqlite")
+    def restart(
+        self, journal: str = "journal.sqlite", before_reading: Callable[[Journal], None] = lambda _: None
+    ) -> None:
+        """Restart as after kill -9: everything in memory is gone, the journal's file is unchanged.
+
+        `journal`: name of the file, of which the controller of each machine has its own. `before_reading` is called with the open
+        journal.
+        """
+        self.journal = Journal(self.folder / journal)
+        before_reading(self.journal)
         self.events = EventLog(self.clock)
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
         self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)

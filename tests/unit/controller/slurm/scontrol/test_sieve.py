@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
-from controller.slurm.left_jobs import is_left
+from controller.slurm.left_jobs import is_left, is_requeued_with_nodes
 from controller.slurm.scontrol.incremental import JobReading, JobTable
 from controller.slurm.scontrol.sieve import MarkedJobs
 from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, job_line
@@ -33,7 +33,7 @@ def sieved(text: bytes, sieve: MarkedJobs, step: int) -> bytes:
 
 def ours(reading: JobReading) -> list[str]:
     """Ids of the jobs that a watchdog would look at."""
-    return [job.key.job_id for job in reading.jobs if is_left(job)]
+    return [job.key.job_id for job in reading.jobs if is_left(job) or is_requeued_with_nodes(job)]
 
 
 @st.composite
@@ -41,6 +41,7 @@ def queues(draw: st.DrawFn) -> bytes:
     lines = []
     for raw in range(1, draw(st.integers(1, 12))):
         state = RUNNING if draw(st.booleans()) else {"priority": draw(st.sampled_from(["0", "7"]))}
+        state = {**state, "restarts": draw(st.sampled_from("01")), "req_nodes": draw(st.sampled_from(["(null)", "n1"]))}
         texts = {name: draw(st.sampled_from(_TEXTS)) for name in ("admin_comment", "comment", "name")}
         lines.append(job_line(raw=str(raw), **state, **texts))
     return "".join(f"{line}\n" for line in lines).encode()
@@ -62,6 +63,33 @@ def test_other_jobs_are_left_out() -> None:
     lines = [job_line(raw=str(raw), admin_comment=HOLD_MARK if raw % 50 == 0 else "") for raw in range(1, 200)]
     text = "".join(f"{line}\n" for line in lines).encode()
     assert sieved(text, MarkedJobs(CLOCK), 1000) == "".join(f"{lines[at]}\n" for at in (49, 99, 149)).encode()
+
+
+_REQUEUED = {"priority": "7", "restarts": "1", "req_nodes": "n1"}
+
+
+def test_jobs_that_were_requeued_with_nodes_are_kept() -> None:
+    others = [
+        {"priority": "0"},
+        {"restarts": "0"},
+        {"req_nodes": "(null)"},
+        {"state": "COMPLETED"},
+        {"command": "x" * 20_000},
+    ]
+    lines = [job_line(raw=str(raw), **{**_REQUEUED, **other}) for raw, other in enumerate([*others, {}, *others], 10)]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    assert sieved(text, MarkedJobs(CLOCK), 1000) == f"{lines[len(others)]}\n".encode()
+
+
+def test_jobs_that_were_requeued_with_nodes_take_no_room_from_marked_ones() -> None:
+    requeued = [f"{job_line(raw=str(raw), **_REQUEUED)}\n" for raw in range(10, 50)]
+    marked = [f"{job_line(raw=str(raw), admin_comment=HOLD_MARK)}\n" for raw in range(50, 90)]
+    sieve = MarkedJobs(CLOCK, len("".join(marked)), most_requeued_bytes=len(requeued[0]) * 3)
+    reading = JobTable(CLOCK).update(sieved("".join([*requeued, *marked]).encode(), sieve, 700))
+    assert sieve.left_out == 0
+    found = {int(job.key.job_id) for job in reading.jobs}
+    assert found >= set(range(50, 90))
+    assert len(found) == 43
 
 
 def test_of_too_many_marked_jobs_chance_picks_some() -> None:
