@@ -26,6 +26,7 @@ from controller.state.rebuild import rebuild
 from controller.state.user_changes import (
     may_show_a_change,
     note_change_after_pin,
+    note_change_of_restored,
     note_change_since,
     request_of_a_changed_job,
 )
@@ -217,20 +218,20 @@ class LedgerKeeper:
             last, job = before.get(key), jobs.get(key)
             if job is None or job is last or self._ledger.yielded.get(key) == job.restarts:
                 continue
-            pin = self._ledger.pins.get(key)
-            if pin is not None and pin.restarts == job.restarts:
-                noted = note_change_after_pin(job, self._ledger)
-            else:
-                noted = (
-                    last is not None
-                    and may_show_a_change(last, job)
-                    and self._is_unchanged_by_us(key)
-                    and note_change_since(last, job, self._ledger)
-                )
-            if noted:
+            if self._note_change(last, job):
                 found.add(key)
                 self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
         return found
+
+    def _note_change(self, last: SlurmJob | None, job: SlurmJob) -> bool:
+        pin = self._ledger.pins.get(job.key)
+        if pin is not None and pin.restarts == job.restarts:
+            return note_change_after_pin(job, self._ledger)
+        if note_change_of_restored(job, self._ledger):
+            return True
+        if last is None or not may_show_a_change(last, job) or not self._is_unchanged_by_us(job.key):
+            return False
+        return note_change_since(last, job, self._ledger)
 
     def _is_unchanged_by_us(self, key: JobKey) -> bool:
         """Return whether the last snapshot certainly shows the effect of all that Headway has ordered about a job's request.

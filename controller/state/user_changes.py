@@ -2,9 +2,11 @@
 
 A job that has been placed shows the nodes that Headway chose, and perhaps its GPUs in another form. Slurm lets its user change it
 all the same. Such a change has to reach the job's own request in the ledger, or the next placement would write the old numbers over
-it. A change by Headway must never count as one by the user, so there are only two sources:
+it. A change by Headway must never count as one by the user, so there are only three sources:
 
 - Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs is the user's.
+- A request that has been restored, and that the ledger keeps: Slurm does not show all of it, or has not answered. In the user's
+  form, and without nodes, Headway itself writes another number of GPUs only for a job that it has resized.
 - Two readings of a waiting job between which Headway has ordered nothing. Slurm itself changes no number of GPUs of a waiting job,
   and nothing of the request of a held one.
 
@@ -39,6 +41,21 @@ def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
         return False
     newest = _after_pin(job.request, pin, original)
     return newest is not None and _keep(job, newest, ledger)
+
+
+def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
+    """Keep the number of GPUs that the user of a pending job without a pin has set. Returns whether there was one."""
+    original, shown = ledger.originals.get(job.key), job.request
+    if original is None or job.key in ledger.pins or job.phase is not Phase.PENDING:
+        return False
+    if (constraint := ledger.relocations.get(job.key)) is not None and constraint.gpus is not None:
+        return False
+    if set(shown.required_nodes) != set(original.required_nodes) or _form(shown) != _form(original):
+        return False
+    if original.gpus_per_task or original.gpus_fixed:
+        return False
+    newest = _with_gpus(original, shown)
+    return newest != original and _keep(job, newest, ledger)
 
 
 def note_change_since(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
@@ -108,6 +125,12 @@ def _with_gpus(original: ResourceRequest, shown: ResourceRequest) -> ResourceReq
     if original.gpus_per_node and shown.gpus_per_node and not shown.gpus_per_job:
         return replace(original, gpus_per_node=shown.gpus_per_node, gpu_type=shown.gpu_type)
     return _consistent(replace(shown, required_nodes=original.required_nodes))
+
+
+def _form(request: ResourceRequest) -> tuple[bool, ...]:
+    """Return how the GPUs of a request are counted."""
+    counts = (request.gpus_per_node, request.gpus_per_job, request.gpus_per_task)
+    return (*map(bool, counts), request.gpus_fixed)
 
 
 def _keep(job: SlurmJob, newest: ResourceRequest, ledger: Ledger) -> bool:

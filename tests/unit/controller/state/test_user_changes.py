@@ -18,7 +18,12 @@ from controller.slurm.embedded import sbatch_request
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
-from controller.state.user_changes import note_change_after_pin, note_change_since, request_of_a_changed_job
+from controller.state.user_changes import (
+    note_change_after_pin,
+    note_change_of_restored,
+    note_change_since,
+    request_of_a_changed_job,
+)
 from tests.unit.controller.examples.build import job, request, snapshot
 from tests.unit.controller.worlds.world import World
 
@@ -123,6 +128,35 @@ def test_fields_that_differ_between_two_readings_of_a_held_job_are_the_users(
     assert ledger.originals[KEY] == newest
 
 
+@pytest.mark.parametrize(("original", "count"), [(TOTAL, {"gpus_per_job": 2}), (EACH, {"gpus_per_node": 2})])
+def test_a_restored_request_that_the_ledger_keeps_follows_its_user(
+    original: ResourceRequest, count: dict[str, int]
+) -> None:
+    ledger = ledger_of(original)
+    shown = replace(original, max_nodes=0, **count)  # type: ignore[arg-type]
+    assert note_change_of_restored(job("1", request=shown), ledger)
+    assert ledger.originals[KEY] == replace(original, **count)  # type: ignore[arg-type]
+    assert not note_change_of_restored(job("1", request=shown), ledger)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shown"),
+    [
+        (ledger_of(TOTAL), replace(TOTAL, max_nodes=0)),
+        (ledger_of(TOTAL, size=2), replace(TOTAL, gpus_per_job=2)),  # resized by Headway
+        (ledger_of(TOTAL), replace(TOTAL, gpus_per_job=2, required_nodes=("n1",))),
+        (ledger_of(TOTAL), ON_TWO),
+        (ledger_of(TOTAL), replace(ON_TWO, required_nodes=())),
+        (ledger_of(TOTAL), replace(TOTAL, gpus_per_job=2, gpus_per_node=2, gpus_fixed=True)),
+        (ledger_of(BY_TASK), replace(BY_TASK, num_tasks=2)),
+        (ledger_of(EACH), replace(EACH, min_nodes=2, num_cpus=9)),
+        (ledger_of(TOTAL, 4, 4), replace(TOTAL, gpus_per_job=2)),  # the pin may have arrived in part
+    ],
+)
+def test_a_request_that_headway_may_have_written_is_not_the_users(ledger: Ledger, shown: ResourceRequest) -> None:
+    assert not note_change_of_restored(job("1", request=shown), ledger)
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_slurm_may_compute_numbers_of_a_job_that_is_not_held(held: bool) -> None:
     ledger = ledger_of(EACH)
@@ -225,6 +259,20 @@ async def test_a_job_that_waits_after_a_requeue_is_placed_as_its_user_has_change
     await world.go_on(120)
     assert world.phase(key) is Phase.RUNNING
     assert list(world.nodes(key).values()) == placed
+
+
+async def test_a_change_of_a_restored_request_while_the_controller_is_away_counts(tmp_path: Path) -> None:
+    world = World(tmp_path, policy="fifo-skip")
+    key = await requeued(world, sbatch_request(gpus=8, nodes=(1, 2)))
+    job_id = key.job_id
+    again = next(key for key in world.ledger.originals if key.job_id == job_id)
+    assert not (await world.cycle.verbs.unpin({again: world.ledger.originals[again]}))
+    world.alive = False
+    lower(world, again, 2, "TresPerJob")
+    world.alive = True
+    world.restart()
+    await world.go_on(120)
+    assert sum(world.nodes(key).values()) == 2
 
 
 async def test_a_change_between_a_placement_and_its_refusal_counts(tmp_path: Path) -> None:
