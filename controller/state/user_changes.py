@@ -8,7 +8,7 @@ it. A change by Headway must never count as one by the user, so there are only t
 - A request that has been restored, and that the ledger keeps: Slurm does not show all of it, or has not answered. In the user's
   form, and without nodes, Headway itself writes another number of GPUs only for a job that it has resized.
 - Two readings of a waiting job between which Headway has ordered nothing. Slurm itself changes no number of GPUs of a waiting job,
-  and nothing of the request of a held one.
+  and shows the same tasks, memory and excluded nodes of a held one.
 
 A node list never counts as the user's.
 """
@@ -22,16 +22,10 @@ from controller.slurm.client import Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
 
-_OTHERS = (
-    "min_nodes",
-    "max_nodes",
-    "num_tasks",
-    "num_cpus",
-    "memory_mib_per_node",
-    "memory_mib_per_cpu",
-    "excluded_nodes",
-)
-"""Fields beside the GPUs that a user may have changed."""
+_OTHERS = ("num_tasks", "memory_mib_per_node", "memory_mib_per_cpu", "excluded_nodes")
+"""Fields beside the GPUs that a user may have changed, and that Slurm shows of a held job as they are."""
+_WITH_NODES = ("min_nodes", "max_nodes", "num_cpus")
+"""Fields that count only with another number of nodes: without its estimates, after a restart, Slurm shows other ones by itself."""
 
 
 def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
@@ -39,6 +33,8 @@ def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
     original, pin = ledger.originals.get(job.key), ledger.pins.get(job.key)
     if original is None or pin is None or job.phase is not Phase.PENDING or job.restarts != pin.restarts:
         return False
+    if job.held and _is_resized(job, ledger):
+        return False  # it may show a pin in another size still, if the newest one was saved and never sent
     newest = _after_pin(job.request, pin, original)
     return newest is not None and _keep(job, newest, ledger)
 
@@ -46,9 +42,7 @@ def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
 def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
     """Keep the number of GPUs that the user of a pending job without a pin has set. Returns whether there was one."""
     original, shown = ledger.originals.get(job.key), job.request
-    if original is None or job.key in ledger.pins or job.phase is not Phase.PENDING:
-        return False
-    if (constraint := ledger.relocations.get(job.key)) is not None and constraint.gpus is not None:
+    if original is None or job.key in ledger.pins or job.phase is not Phase.PENDING or _is_resized(job, ledger):
         return False
     if set(shown.required_nodes) != set(original.required_nodes) or _form(shown) != _form(original):
         return False
@@ -113,8 +107,13 @@ def _since(last: SlurmJob, job: SlurmJob, original: ResourceRequest) -> Resource
     then, now = last.request, job.request
     others: dict[str, Any] = {}
     if last.held and job.held:  # Slurm computes some numbers of a job that it considers for a start
-        others = {name: getattr(now, name) for name in _OTHERS if getattr(then, name) != getattr(now, name)}
+        # The least number of the user's own request, or of the nodes that Headway chose, is not a change.
+        other_nodes = now.min_nodes not in {then.min_nodes, original.min_nodes, len(now.required_nodes)}
+        names = _OTHERS + _WITH_NODES if other_nodes else _OTHERS
+        others = {name: getattr(now, name) for name in names if getattr(then, name) != getattr(now, name)}
     changed = _gpus(then) != _gpus(now)
+    if not (changed or others):
+        return original
     return _consistent(replace(_with_gpus(original, now) if changed else original, **others))
 
 
@@ -131,6 +130,11 @@ def _form(request: ResourceRequest) -> tuple[bool, ...]:
     """Return how the GPUs of a request are counted."""
     counts = (request.gpus_per_node, request.gpus_per_job, request.gpus_per_task)
     return (*map(bool, counts), request.gpus_fixed)
+
+
+def _is_resized(job: SlurmJob, ledger: Ledger) -> bool:
+    constraint = ledger.relocations.get(job.key)
+    return constraint is not None and constraint.gpus is not None
 
 
 def _keep(job: SlurmJob, newest: ResourceRequest, ledger: Ledger) -> bool:

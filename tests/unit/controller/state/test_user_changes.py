@@ -104,7 +104,8 @@ def test_a_pin_of_an_earlier_run_and_a_job_that_runs_show_no_change() -> None:
 
 def test_a_job_that_headway_has_resized_stays_in_the_size_to_which_its_user_changes_it() -> None:
     ledger, shown = ledger_of(EACH, 4, size=4), replace(ON_ONE, gpus_per_node=2, num_cpus=3)
-    assert note_change_after_pin(job("1", request=shown), ledger)
+    assert not note_change_after_pin(job("1", request=shown, held=True), ledger)  # perhaps its former size
+    assert note_change_after_pin(job("1", request=shown, held=False), ledger)
     assert ledger.originals[KEY] == replace(shown, required_nodes=())
     assert ledger.relocations[KEY] == RelocationConstraint(avoid=frozenset({"n3"}))
 
@@ -115,7 +116,11 @@ def test_a_job_that_headway_has_resized_stays_in_the_size_to_which_its_user_chan
         ({"gpus_per_node": 2}, replace(EACH, gpus_per_node=2)),
         ({"min_nodes": 2, "max_nodes": 2, "num_tasks": 2}, replace(EACH, min_nodes=2, max_nodes=2, num_tasks=2)),
         ({"min_nodes": 3}, replace(EACH, min_nodes=3, max_nodes=3)),
-        ({"num_cpus": 12}, replace(EACH, num_cpus=12)),
+        ({"num_tasks": 4, "num_cpus": 12}, replace(EACH, num_tasks=4)),
+        (
+            {"min_nodes": 2, "max_nodes": 2, "num_tasks": 2, "num_cpus": 12},
+            replace(EACH, min_nodes=2, max_nodes=2, num_tasks=2, num_cpus=12),
+        ),
         ({"memory_mib_per_node": 7, "excluded_nodes": ("n4",)}, replace(EACH, memory_mib_per_node=7, excluded_nodes=("n4",))),
     ],
 )  # fmt: skip
@@ -160,9 +165,27 @@ def test_a_request_that_headway_may_have_written_is_not_the_users(ledger: Ledger
 @pytest.mark.parametrize("held", [True, False])
 def test_slurm_may_compute_numbers_of_a_job_that_is_not_held(held: bool) -> None:
     ledger = ledger_of(EACH)
-    shown = replace(ON_ONE, gpus_per_node=2, num_cpus=12)
+    shown = replace(ON_ONE, gpus_per_node=2, num_tasks=12)
     assert note_change_since(job("1", request=ON_ONE, held=held), job("1", request=shown, held=True), ledger)
-    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, num_cpus=12 if held else EACH.num_cpus)
+    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, num_tasks=12 if held else EACH.num_tasks)
+
+
+@pytest.mark.parametrize(
+    ("original", "then", "now"),
+    [
+        (EACH, {"num_cpus": 9, "max_nodes": 0}, {}),
+        (EACH, {"required_nodes": (), "min_nodes": 2, "max_nodes": 0}, {"required_nodes": (), "max_nodes": 1}),
+        (replace(EACH, max_nodes=0), {"min_nodes": 2, "max_nodes": 0}, {}),
+    ],
+)
+def test_a_restart_of_slurmctld_shows_other_nodes_and_cpus(
+    original: ResourceRequest, then: dict[str, object], now: dict[str, object]
+) -> None:
+    """Slurm shows its own estimate of the nodes until then."""
+    ledger = ledger_of(original)
+    first, second = (job("1", request=replace(ON_ONE, **changes), held=True) for changes in (then, now))  # type: ignore[arg-type]
+    assert not note_change_since(first, second, ledger)
+    assert ledger.originals == {KEY: original}
 
 
 @pytest.mark.parametrize(
