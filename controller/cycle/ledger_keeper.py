@@ -20,13 +20,22 @@ from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import may_be_same
-from controller.state.journal import Journal, RunRecord
+from controller.state.journal import Intent, Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
+from controller.state.user_changes import (
+    may_show_a_change,
+    note_change_after_pin,
+    note_change_of_restored,
+    note_change_since,
+    request_of_a_changed_job,
+)
 
 log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 8
+_FOUND = "found "
+"""First word of the outcome of a step that Slurm has not answered."""
 
 
 class LedgerKeeper:
@@ -51,6 +60,8 @@ class LedgerKeeper:
         self._first = True
         self._read_s: float | None = None
         """Time of the last snapshot; None before the first."""
+        self._shown_step: int | None = None
+        """Number of the newest step that the last snapshot shows; None: not known."""
         self._missed = False
         """True if the last snapshot had no news of a job with facts in the ledger; it may have been requeued before the first."""
 
@@ -77,10 +88,12 @@ class LedgerKeeper:
                 self._settle_absence(snapshot)
             if self._first:
                 self._rebuild(snapshot, jobs)
+            touched = self._settle_changed_jobs(snapshot, before)
             found = changes(
                 before, jobs, lambda job, former: may_be_same(job, former, self._ledger), since_s=self._read_s
             )
-            touched = self._apply_changes(found, before, snapshot)
+            touched |= self._apply_changes(found, before, snapshot)
+            touched |= self._note_changes_of_users(before, jobs)
             requeued = {job.key: former for former, job in found.requeued}
             last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
             runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
@@ -106,7 +119,7 @@ class LedgerKeeper:
             present = {job.key for job in found.present}
             reported = replace(found, started=tuple(job for job in found.started if job.key not in present))
         self.jobs, self._scope, self._first, self._missed = jobs, partitions, False, bool(unread)
-        self._read_s = snapshot.time_s
+        self._read_s, self._shown_step = snapshot.time_s, newest_step
         self.unreported.add(found, runs)
         self._report(reported)
         return found
@@ -179,6 +192,57 @@ class LedgerKeeper:
                 self._ledger.succeed(old, job.key, served)
                 self._journal.save_jobs(self._ledger, [old, job.key])
 
+    def _settle_changed_jobs(self, snapshot: SlurmSnapshot, before: Mapping[JobKey, SlurmJob]) -> set[JobKey]:
+        """Keep the requests of jobs that were requeued and then changed by their users before they were read. Returns their keys.
+
+        Such a job shows neither the request that Headway wrote nor the one of its user. Its other facts are not kept.
+        """
+        lost = {key.job_id: key for key in self._ledger.pins.keys() - {job.key for job in snapshot.jobs}}
+        found: set[JobKey] = set()
+        for job in snapshot.jobs if lost else ():
+            old = lost.get(job.key.job_id)
+            if old is None or job.key in self._ledger.originals or may_be_same(job, old, self._ledger):
+                continue
+            if old in before and before[old].user != job.user:
+                continue
+            request = request_of_a_changed_job(job, self._ledger.pins[old], self._ledger.originals[old])
+            if request is not None:
+                self._ledger.originals[job.key] = request
+                found.add(job.key)
+        return found
+
+    def _note_changes_of_users(self, before: Mapping[JobKey, SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> set[JobKey]:
+        """Bring the own requests of waiting jobs up to date with changes by their users. Returns the keys of these jobs."""
+        found: set[JobKey] = set()
+        for key in list(self._ledger.originals):
+            last, job = before.get(key), jobs.get(key)
+            if job is None or job is last or self._ledger.yielded.get(key) == job.restarts:
+                continue
+            if self._note_change(last, job):
+                found.add(key)
+                self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
+        return found
+
+    def _note_change(self, last: SlurmJob | None, job: SlurmJob) -> bool:
+        pin = self._ledger.pins.get(job.key)
+        if pin is not None and pin.restarts == job.restarts:
+            return note_change_after_pin(job, self._ledger)
+        if note_change_of_restored(job, self._ledger):
+            return True
+        if last is None or not may_show_a_change(last, job) or not self._is_unchanged_by_us(job.key):
+            return False
+        return note_change_since(last, job, self._ledger)
+
+    def _is_unchanged_by_us(self, key: JobKey) -> bool:
+        """Return whether the last snapshot certainly shows the effect of all that Headway has ordered about a job's request.
+
+        Slurm may carry out an order that it has not answered at any later time.
+        """
+        if self._shown_step is None or self._missed:
+            return False
+        orders = [step for step in self._journal.intents_of(key) if step.verb in {"pin", "unpin"}]
+        return not orders or (orders[0].number <= self._shown_step and _is_answered(orders[0]))
+
     def _rebuild(self, snapshot: SlurmSnapshot, jobs: dict[JobKey, SlurmJob]) -> None:
         """Rebuild facts of a lost journal from Slurm's data."""
         seen_here = any(job.marks or job.has_pin_mark for job in snapshot.jobs)
@@ -234,7 +298,7 @@ class LedgerKeeper:
             if newest_step is not None and intent.number > newest_step:
                 continue  # compared by number, not by time: clocks may be set back
             job = jobs.get(intent.key)
-            outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
+            outcome = "job is gone" if job is None else f"{_FOUND}{job.phase.value}{', held' if job.held else ''}"
             if job is not None and not job.held and intent.verb == "release":
                 outcome = "done"
             outcomes[intent.number] = outcome
@@ -247,6 +311,10 @@ def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
     """Return the values that `changes` compares, because a change used here would never be reported. An unknown job counts as
     waiting."""
     return (0, False, False) if job is None else (job.restarts, job.phase.occupies_nodes, job.phase is Phase.ENDED)
+
+
+def _is_answered(step: Intent) -> bool:
+    return step.outcome is not None and not step.outcome.startswith(_FOUND)
 
 
 def _may_retry(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:

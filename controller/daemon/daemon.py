@@ -36,6 +36,7 @@ from controller.daemon.slurm_settings import SlurmSettings
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient, SlurmFacts, SlurmSnapshot
+from controller.slurm.configuration.requeue_delay import requeue_delay_s
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
@@ -236,6 +237,8 @@ class Controller:
     async def _read_and_run(self, wake: WakePipe) -> CycleResult:
         self.journal.require_well()
         await self._slurm_settings.read(wake)
+        if self.facts is not None:
+            self.knowledge.set_requeue_delay(requeue_delay_s(self.facts.settings))
         begun_s = self.clock.monotonic()
         self._pause.reading_begins()
         # Before the snapshot, which then shows the state of these jobs, and the outcome of these steps.

@@ -7,6 +7,7 @@ from controller.observe.model_profiles import KnownModels
 from controller.observe.slurm_order import PriorityFacts
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.profiles.racks import ONE_RACK, Racks
+from controller.slurm.configuration.requeue_delay import DEFAULT_S
 from controller.slurm.priorities.preemption import PreemptionRules
 
 
@@ -22,6 +23,8 @@ class Knowledge:
         """Racks and uplinks of the nodes."""
         self.priorities: PriorityFacts | None = None
         """Settings and shares behind Slurm's priorities; None: not known."""
+        self.requeue_delay_s = DEFAULT_S
+        """Longest time by which Slurm delays the begin of a requeued job, seconds; infinite: not known."""
 
         self.gpu_layouts: Layouts = {}
         """The GPUs inside nodes; empty: not known. Bound: the nodes of the cluster file."""
@@ -34,6 +37,10 @@ class Knowledge:
     def set_priorities(self, priorities: PriorityFacts | None) -> None:
         """Set the settings and shares behind Slurm's priorities; they are used for the next snapshot."""
         self.priorities = priorities
+
+    def set_requeue_delay(self, delay_s: float) -> None:
+        """Set the longest time by which Slurm delays the begin of a requeued job, seconds; infinite: not known."""
+        self.requeue_delay_s = delay_s
 
     @property
     def preemption(self) -> PreemptionRules | None:

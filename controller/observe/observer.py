@@ -121,7 +121,7 @@ class Observer:
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._drop_changed_rows(ledger, snapshot.time_s)
-        classified = _Classification(snapshot, ledger, partitions, nodes)
+        classified = _Classification(snapshot, ledger, partitions, nodes, self._knowledge.requeue_delay_s)
         seen = self._rows_of(snapshot, ledger, nodes, partitions)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
@@ -260,8 +260,16 @@ def _never(_row: JobRow) -> bool:
 class _Classification:
     """Classification of all jobs of one snapshot. Bound: the jobs of that snapshot; lives for one cycle."""
 
-    def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
+    def __init__(
+        self,
+        snapshot: SlurmSnapshot,
+        ledger: Ledger,
+        partitions: frozenset[str],
+        nodes: Nodes,
+        requeue_delay_s: float,
+    ) -> None:
         self._snapshot = snapshot
+        self._requeue_delay_s = requeue_delay_s
         self._ledger = ledger
         self._partitions = partitions
         self._nodes = nodes
@@ -288,7 +296,7 @@ class _Classification:
         """Classify one job."""
         found = row.standing
         if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
-            found = standing(job, self._partitions, self._ledger, self._snapshot.time_s)
+            found = standing(job, self._partitions, self._ledger, self._snapshot.time_s, self._requeue_delay_s)
         role = found.role
         if role is Role.WAITING:
             if job.dependency or row.unsupported or row.problem:

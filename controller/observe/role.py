@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, USER_HOLD_MARK, Phase, SlurmJob
+from controller.slurm.configuration.requeue_delay import DEFAULT_S
 from controller.state.ledger import Ledger, Refusal
 
 
@@ -87,6 +88,9 @@ Nodes refuse a run whose credential was made in the same second in which Slurm e
 good ("Job credential revoked"). On 22.05, five of six jobs that were released at once had failed by their third requeue, and none
 of 150 that waited for the second to end. Both seconds are of slurmctld's clock, which is ours.
 """
+_BEYOND_REQUEUE_S = 60.0
+"""Time from the latest begin time that a requeue sets to the earliest that counts as a user's, seconds. In between, it may be
+Slurm's: it sets the two times of a requeued job in separate steps."""
 _CLOCKS_DIFFER_S = 60.0
 _ROUNDED_S = 1.0
 
@@ -120,15 +124,20 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
     return _held(job, may_begin=job.eligible_time_s is None and job.restarts == 0)
 
 
-def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
-    """Return the standing of the job now. The jobs on which it depends are not considered: `Dependencies` checks them."""
+def standing(
+    job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float, requeue_delay_s: float = DEFAULT_S
+) -> Standing:
+    """Return the standing of the job now. The jobs on which it depends are not considered: `Dependencies` checks them.
+
+    `requeue_delay_s`: longest time by which Slurm delays the begin of a requeued job.
+    """
     lasting = lasting_standing(job, partitions)
     if lasting is not None and lasting.role is not Role.WAITING:
         return lasting
     if not in_scope(job, partitions):
         return _outside(job, ledger)
     if job.held:
-        return _impossible(job, ledger) if job.is_impossible else _waiting(job, ledger, now_s)
+        return _impossible(job, ledger) if job.is_impossible else _waiting(job, ledger, now_s, requeue_delay_s)
     return _released(job, ledger)
 
 
@@ -203,13 +212,25 @@ def _is_true(refusal: Refusal, now_s: float) -> bool:
     return refusal.refused_at_s <= now_s + _CLOCKS_DIFFER_S and pause_s <= LAST_RETRY_S + _ROUNDED_S
 
 
-def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+def _begin_time_s(job: SlurmJob, requeue_delay_s: float) -> float | None:
+    """Return the begin time that the job's user wants, or wanted; None when there is none.
+
+    A requeue sets the begin time too, some minutes after the end of the run, which is then the submit time. A later time is the
+    user's, given since.
+    """
+    begin_s = job.eligible_time_s
+    if begin_s is None or job.restarts == 0:
+        return begin_s
+    return begin_s if begin_s > job.key.submit_time_s + requeue_delay_s + _BEYOND_REQUEUE_S else None
+
+
+def _waiting(job: SlurmJob, ledger: Ledger, now_s: float, requeue_delay_s: float) -> Standing:
     # The submit time of a requeued job is the time at which its last task ended.
     if job.restarts > 0 and -_CLOCKS_DIFFER_S < now_s - job.key.submit_time_s < SETTLING_S:
         return SETTLING
-    # A requeue delays the begin time by minutes. A job that ran before has passed its user's own begin time.
-    if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
-        why = f"its begin time is in {job.eligible_time_s - now_s:.0f} s"
+    begin_s = _begin_time_s(job, requeue_delay_s)
+    if begin_s is not None and begin_s > now_s:
+        why = f"its begin time is in {begin_s - now_s:.0f} s"
         return Standing(Role.INELIGIBLE, why, Obstacle.BEGIN_TIME)
     refusal = ledger.refusals.get(job.key)
     if refusal is not None and now_s < refusal.retry_at_s and _is_true(refusal, now_s):

@@ -49,6 +49,8 @@ class Played:
     awaits: int = 0
     """Awaits of controllers, all incarnations."""
     starts: int = 0
+    changes: Counter[bool] = field(default_factory=Counter)
+    """Starts of jobs that their users had changed: as they were changed (True), or not."""
 
 
 def play(story: Story) -> Played:
@@ -112,6 +114,7 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
         virtual_s=model.time_s,
         awaits=cluster.process.awaits,
         starts=sum(job.runs for job in model.jobs.values()),
+        changes=model.changes,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_a_story_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_known_defect_is_found(defect: str) -> None:
     with DEFECTS[defect]():
         assert any(play(make_story(seed)).violations for seed in QUICKLY_FOUND[defect])
+
+
+def test_changes_of_users_are_seldom_lost() -> None:
+    """A change may be lost while the controller is away, or between two of its readings (see the known limits)."""
+    changes: Counter[bool] = Counter()
+    for seed in range(2000, 2013):
+        changes += play(make_story(seed)).changes
+    assert changes[True] > 30
+    assert changes[False] * 10 <= changes[True]
 
 
 def test_a_violation_is_shortened_and_kept(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from controller.slurm.configuration.conf import list_items
+from controller.slurm.configuration.requeue_delay import seconds_of
 from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_BF_INTERVAL_S = 30
 """Slurm's default of bf_interval, in every release since 22.05."""
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _SLUID_CGROUPS = (26, 5)
 """Release since which cgroups of jobs are named by SLUID, unless CgroupJobIdPaths=yes."""
 
@@ -31,7 +30,7 @@ def scheduling_findings(settings: ControllerSettings, facts: SlurmFacts) -> Iter
 
 def _backfill(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iterator[Finding]:
     """Compare the interval of Slurm's backfill with the time that a placed job gets to start."""
-    interval_s = _seconds(parameters, "bf_interval")
+    interval_s = seconds_of(parameters, "bf_interval")
     if isinstance(interval_s, str):
         what = f"start_grace_s was not compared with {interval_s} in SchedulerParameters: the value is not understood"
         mend = "correct it, or leave it out: it is a number of seconds; a blank before = hides it from Slurm, and -1 ends backfill"
@@ -54,7 +53,7 @@ def _backfill(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iter
 
 def _requeue_delay(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iterator[Finding]:
     """Compare the time for which Slurm lets a requeued job wait with the interval at which the controller sees it."""
-    delay_s = _seconds(parameters, "requeue_delay")
+    delay_s = seconds_of(parameters, "requeue_delay")
     if isinstance(delay_s, str):
         what = f"{delay_s} in SchedulerParameters: the value is not understood"
         yield Finding("requeue-delay", Level.WARNING, what, "correct it, or leave it out: it is a number of seconds")
@@ -81,15 +80,3 @@ def _cgroups(settings: ControllerSettings, facts: SlurmFacts) -> Iterator[Findin
         "CgroupJobIdPaths=yes in cgroup.conf"
     )
     yield Finding("cgroup-paths", Level.OK, what)
-
-
-def _seconds(parameters: tuple[str, ...], name: str) -> int | str | None:
-    """Return the value of a parameter; None when it is not set, and the whole item when it is not understood.
-
-    Slurm takes the first of several, and does not see one with blanks before the "=".
-    """
-    item = next((item for item in parameters if item.partition("=")[0].strip().lower() == name), None)
-    if item is None:
-        return None
-    value = item.partition("=")[2].strip()
-    return int(value) if _NUMBER.fullmatch(value) and item[: len(name) + 1].endswith("=") else item

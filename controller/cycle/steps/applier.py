@@ -184,6 +184,7 @@ class Applier:
         reasons = {key: verdict.why for key, verdict in verdicts.items()}
         failed = await self._verbs.hold(reasons)
         refused = {key: (why, True) for key, why in reasons.items() if key not in failed}
+        await self._own_requests.note_changes(refused)
         await self._own_requests.undo_pins(refused, verdicts)
 
     def refuse_alike(self, alike: Mapping[JobKey, JobKey]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from controller.base.clock import Clock
+from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.cycle.refusals import Verdict, refused_again
 from controller.cycle.steps.verbs import JournaledVerbs
@@ -13,6 +14,7 @@ from controller.slurm.client import Failures, JobKey
 from controller.state.hidden_bounds import is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
+from controller.state.user_changes import note_change_after_pin
 
 
 class OwnRequests:
@@ -38,6 +40,19 @@ class OwnRequests:
             if whole and (shown or not is_hidden_later(original)):
                 del self._ledger.originals[key]
         return failed
+
+    async def note_changes(self, keys: Iterable[JobKey]) -> None:
+        """Read placed jobs again before their pins are undone: their users may have changed them since the snapshot."""
+        placed = [key for key in keys if key in self._ledger.pins and key in self._ledger.originals]
+        if not placed:
+            return
+        try:
+            found = await self._verbs.read(placed)
+        except SlurmError:
+            return  # slurmctld does not answer: a change since the snapshot is seldom, and the job must not stay bound
+        changed = [key for key, job in found.items() if note_change_after_pin(job, self._ledger)]
+        if changed:
+            self._journal.save_jobs(self._ledger, changed)
 
     async def undo_pins(
         self,

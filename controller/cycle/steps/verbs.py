@@ -20,6 +20,7 @@ from controller.slurm.client import (
     Pin,
     ResourceRequest,
     SlurmClient,
+    SlurmJob,
 )
 from controller.slurm.updates.pieces import Pieces
 from controller.state.journal import Journal
@@ -85,6 +86,10 @@ class JournaledVerbs:
     async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
         """Return those of these nodes that have not registered with slurmctld since it started. Raises SlurmError."""
         return await self._client.unregistered(nodes)
+
+    async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
+        """Return these jobs as they are now. Raises SlurmError."""
+        return await self._client.read(keys)
 
     async def release(self, why: Mapping[JobKey, str]) -> Failures:
         """Release the jobs: Slurm may start them from now on."""

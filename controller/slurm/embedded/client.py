@@ -57,7 +57,7 @@ class EmbeddedClient:
             "ClusterName": self._ctld.description.name,
             "KillWait": f"{self._ctld.delays.kill_wait_s:g} sec",
             "MinJobAge": f"{self._ctld.delays.min_job_age_s:g} sec",
-            "SchedulerParameters": "batch_sched_delay=0",
+            "SchedulerParameters": f"batch_sched_delay=0,requeue_delay={self._ctld.delays.requeue_s:.0f}",
             "JobSubmitPlugins": "lua",
         }
         return SlurmFacts(VERSION, self._ctld.description.name, "embedded", settings)

@@ -103,7 +103,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
-    # After a requeue the begin time is Slurm's. Before, it is the user's, and stays, whatever our clock said at the placement.
+    # After a requeue the begin time is Slurm's: a job with a later one, of its user, is not placed before. Without a requeue, it is
+    # the user's, and stays, whatever our clock said at the placement.
     if job.restarts > 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
         words.append("StartTime=now")
     return _update(job, words)

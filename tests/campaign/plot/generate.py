@@ -53,6 +53,7 @@ def make_story(seed: int) -> Story:
     steps = _with_a_controller_that_waits(random.Random(f"headway waits for a disk {seed}"), nodes, steps)
     steps = _with_other_sizes(random.Random(f"headway sizes {seed}"), steps)
     steps = with_other_processes(random.Random(f"headway other processes {seed}"), nodes, steps)
+    steps = _with_changes_of_users(random.Random(f"headway changes of users {seed}"), steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
     return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
 
@@ -89,6 +90,18 @@ def _with_other_sizes(chance: random.Random, steps: list[Step]) -> list[Step]:
         else step
         for step in steps
     ]
+
+
+def _with_changes_of_users(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Return the steps with changes of jobs by their users: at random times, and soon after some requeues and preemptions."""
+    found: list[Step] = []
+    for step in steps:
+        found.append(step)
+        after = step.verb in {"requeue", "preempt", "node_crashes", "stop_controller", "kill_controller"}
+        if len(found) > 4 and chance.random() < (0.25 if after else 0.05):
+            args = {"pick": chance.randrange(8), "less": chance.randint(1, 7)}
+            found.append(Step(_seconds(chance, 4.0) if after else 0.0, "user_changes", args))
+    return found
 
 
 class _Maker:

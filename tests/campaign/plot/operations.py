@@ -96,6 +96,24 @@ def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
             cluster.model.jobs[job_id].requeues -= 1
 
 
+def user_changes(cluster: Cluster, pick: int, less: int) -> None:
+    """The user of a job that waits: scontrol update, to fewer GPUs in the form that Slurm shows. Best of a job that was placed.
+
+    The job may then have this number, too: a change that the controller has not read before it is killed may be lost.
+    """
+    found = [job for job_id in cluster.model.jobs if (job := cluster.find(job_id)) and job.phase is Phase.PENDING]
+    placed = [job for job in found if job.restarts or (job.request.required_nodes and not job.held)]
+    if not found:
+        return
+    job = (placed or found)[pick % len(placed or found)]
+    request, each = job.request, job.request.gpus_per_node
+    now = each or request.gpus_per_job or 1
+    number = now - less % now
+    with suppress(SlurmError):
+        cluster.slurm.update(job.job_id, **{"TresPerNode" if each else "TresPerJob": f"gres:gpu:{number}"})
+        cluster.model.may_have(job.job_id, number * request.min_nodes if each else number)
+
+
 def suspend(cluster: Cluster, label: int, task: int = 0) -> None:
     """root: scontrol suspend."""
     for job_id in _some(cluster, label, task):
@@ -205,7 +223,7 @@ def _some(cluster: Cluster, label: int, task: int) -> list[str]:
 OPERATIONS: dict[str, Operation] = {
     call.__name__: call
     for call in (
-        submit, user_hold, user_release, cancel, cancel_preempted, requeue, requeue_preempted, suspend, resume, preempt,
-        policy_use, reload_settings, drain, undrain, partition_down, partition_up, restart_controller, wait,
+        submit, user_hold, user_release, user_changes, cancel, cancel_preempted, requeue, requeue_preempted, suspend, resume,
+        preempt, policy_use, reload_settings, drain, undrain, partition_down, partition_up, restart_controller, wait,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -63,6 +64,8 @@ class Expected:
     ended: str = ""
     gpus: set[int] = field(default_factory=set)
     """Numbers of GPUs that it may get."""
+    newest_gpus: int | None = None
+    """Number of GPUs to which its user has changed it since it last started; None: no change."""
     releasing_since_s: float = -1.0
     """Time at which the newest release began."""
     stopped_s: float = float("-inf")
@@ -82,6 +85,8 @@ class Model:
         self.violations: list[Violation] = []
         self.features: dict[str, frozenset[str]] = {}
         """Node → its features."""
+        self.changes: Counter[bool] = Counter()
+        """Starts of jobs that their users had changed: with the newest number of GPUs (True), or another one that is permitted."""
 
     @property
     def time_s(self) -> float:
@@ -103,6 +108,11 @@ class Model:
     def released(self, job_id: str) -> None:
         """The user's release was accepted."""
         self.jobs[job_id].held_by_user_s = None
+
+    def may_have(self, job_id: str, gpus: int) -> None:
+        """Permit another number of GPUs in all: the user's change of the job was accepted."""
+        self.jobs[job_id].gpus.add(gpus)
+        self.jobs[job_id].newest_gpus = gpus
 
     def may_requeue(self, job_id: str) -> None:
         """Permit one requeue."""
@@ -161,6 +171,9 @@ class Model:
         total = sum(share.gpus for share in shares)
         if total not in expected.gpus:
             self.broken(Promise.ITS_RESOURCES, job_id, f"got {total} GPUs instead of {sorted(expected.gpus)}")
+        if expected.newest_gpus is not None:
+            self.changes[total == expected.newest_gpus] += 1
+            expected.newest_gpus = None
         if len(expected.gpus) == 1:
             most = spec.most_nodes or (spec.nodes if spec.gpus_in_all is None else total)
             if not spec.nodes <= len(shares) <= most:

@@ -182,10 +182,12 @@ async def test_slurms_settings_are_read_again_at_intervals_and_after_a_reload(fo
             return daemon.facts.settings["PrivateData"]
 
         assert await event_text() == "none"
-        said["PrivateData"] = "jobs"
+        said |= {"PrivateData": "jobs", "SchedulerParameters": "requeue_delay=300"}
         assert await event_text() == "none"
+        assert daemon.knowledge.requeue_delay_s == 120.0
         await clock.advance(60)
         assert await event_text() == "jobs"
+        assert daemon.knowledge.requeue_delay_s == 300.0
         said["PrivateData"] = "all"
         daemon.reload(daemon.settings)
         away = True

@@ -1,8 +1,10 @@
 """Roles of jobs: those that Headway schedules, and how it treats each."""
 
+import math
+
 import pytest
 
-from controller.observe.role import LAST_RETRY_S, SETTLING, Role, in_scope, standing
+from controller.observe.role import LAST_RETRY_S, SETTLING, Obstacle, Role, in_scope, standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.state.ledger import Ledger, PinRecord, Refusal
 from tests.unit.controller.examples.build import NOW_S, job, request, running
@@ -37,7 +39,7 @@ def test_only_batch_jobs_with_gpus_in_managed_partitions_are_ours(change, inside
         ({"admin_comment": ""}, Role.INELIGIBLE),
         ({"eligible_time_s": NOW_S + 60}, Role.INELIGIBLE),
         ({"eligible_time_s": NOW_S - 60}, Role.WAITING),
-        ({"eligible_time_s": NOW_S + 60, "restarts": 1}, Role.WAITING),
+        ({"eligible_time_s": NOW_S + 60, "restarts": 1, "submit": int(NOW_S) - 61}, Role.WAITING),
         ({"held": False, "reason": "Priority"}, Role.ADOPT),
         ({"phase": Phase.ENDED, "state": "COMPLETED"}, Role.ENDED),
         ({"batch": False, "admin_comment": ""}, Role.FOREIGN),
@@ -114,3 +116,23 @@ def test_a_job_given_to_slurm_is_left_to_it_for_this_run():
 
 def test_a_running_job_is_running_with_any_marks():
     assert standing(running(on={"n1": 2}), DL, Ledger(), NOW_S).role is Role.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("begin_in_s", "delay_s", "role"),
+    [
+        (7200, 120.0, Role.INELIGIBLE),
+        (200, 120.0, Role.INELIGIBLE),
+        (121, 120.0, Role.WAITING),
+        (150, 120.0, Role.WAITING),  # Slurm may have set the two times in separate steps
+        (200, 300.0, Role.WAITING),
+        (7200, math.inf, Role.WAITING),  # the delay is not known
+    ],
+)
+def test_a_begin_time_after_slurms_own_delay_of_a_requeued_job_is_its_users(begin_in_s, delay_s, role):
+    requeued = job(restarts=1, submit=int(NOW_S) - 5, eligible_time_s=NOW_S - 5 + begin_in_s)
+    found = standing(requeued, DL, Ledger(), NOW_S, delay_s)
+    assert found.role is role
+    if role is Role.INELIGIBLE:
+        assert found.obstacle is Obstacle.BEGIN_TIME
+        assert standing(requeued, DL, Ledger(), NOW_S + begin_in_s, delay_s).role is Role.WAITING

@@ -1,0 +1,157 @@
+"""Changes that users make to the requests of their waiting jobs, while Slurm may show requests by Headway.
+
+A job that has been placed shows the nodes that Headway chose, and perhaps its GPUs in another form. Slurm lets its user change it
+all the same. Such a change has to reach the job's own request in the ledger, or the next placement would write the old numbers over
+it. A change by Headway must never count as one by the user, so there are only three sources:
+
+- Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs is the user's.
+- A request that has been restored, and that the ledger keeps: Slurm does not show all of it, or has not answered. In the user's
+  form, and without nodes, Headway itself writes another number of GPUs only for a job that it has resized.
+- Two readings of a waiting job between which Headway has ordered nothing. Slurm itself changes no number of GPUs of a waiting job,
+  and shows the same tasks, memory and excluded nodes of a held one.
+
+A node list never counts as the user's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.slurm.client import Phase, ResourceRequest, SlurmJob
+from controller.state.ledger import Ledger, PinRecord
+from controller.state.preemption import RelocationConstraint
+
+_OTHERS = ("num_tasks", "memory_mib_per_node", "memory_mib_per_cpu", "excluded_nodes")
+"""Fields beside the GPUs that a user may have changed, and that Slurm shows of a held job as they are."""
+_WITH_NODES = ("min_nodes", "max_nodes", "num_cpus")
+"""Fields that count only with another number of nodes: without its estimates, after a restart, Slurm shows other ones by itself."""
+
+
+def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
+    """Keep the change that the user of a pending job has made since its pin. Returns whether there was one."""
+    original, pin = ledger.originals.get(job.key), ledger.pins.get(job.key)
+    if original is None or pin is None or job.phase is not Phase.PENDING or job.restarts != pin.restarts:
+        return False
+    if job.held and _is_resized(job, ledger):
+        return False  # it may show a pin in another size still, if the newest one was saved and never sent
+    newest = _after_pin(job.request, pin, original)
+    return newest is not None and _keep(job, newest, ledger)
+
+
+def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
+    """Keep the number of GPUs that the user of a pending job without a pin has set. Returns whether there was one."""
+    original, shown = ledger.originals.get(job.key), job.request
+    if original is None or job.key in ledger.pins or job.phase is not Phase.PENDING or _is_resized(job, ledger):
+        return False
+    if set(shown.required_nodes) != set(original.required_nodes) or _form(shown) != _form(original):
+        return False
+    if original.gpus_per_task or original.gpus_fixed:
+        return False
+    newest = _with_gpus(original, shown)
+    return newest != original and _keep(job, newest, ledger)
+
+
+def note_change_since(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
+    """Keep the change of a pending job that its user has made between two readings. Returns whether there was one.
+
+    Only for readings between which Headway has not changed the request.
+    """
+    original = ledger.originals.get(job.key)
+    if original is None or not may_show_a_change(last, job):
+        return False
+    newest = _since(last, job, original)
+    return newest != original and _keep(job, newest, ledger)
+
+
+def may_show_a_change(last: SlurmJob, job: SlurmJob) -> bool:
+    """Return whether two readings of a job may show a change by its user: they differ, and the job waits in both."""
+    if last.request == job.request or last.restarts != job.restarts:
+        return False
+    if set(last.request.required_nodes) != set(job.request.required_nodes):
+        return False
+    return all(one.phase is Phase.PENDING and not one.is_impossible for one in (last, job))
+
+
+def request_of_a_changed_job(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:
+    """Return the user's request for a job of another form that was requeued since this pin of its id; None if it is another job.
+
+    A job on exactly the nodes of the pin has these from Headway, whatever its user has changed since. Should it be a new job with
+    the same id after all, it loses its node list.
+    """
+    if job.phase is Phase.ENDED or job.restarts <= pin.restarts or set(job.request.required_nodes) != set(pin.nodes):
+        return None
+    newest = _after_pin(job.request, pin, original)
+    if newest is not None:
+        return newest
+    shown = replace(job.request, required_nodes=original.required_nodes)
+    return _consistent(shown if shown.gpus_per_node else replace(shown, max_nodes=original.max_nodes))
+
+
+def _after_pin(shown: ResourceRequest, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:
+    """Return the user's request, if the job is on the nodes of this pin, and shows GPUs that Headway has not written."""
+    if set(shown.required_nodes) != set(pin.nodes) or original.gpus_fixed or any(pin.gpu_masks):
+        return None
+    if not shown.has_gpus or shown.gpus_per_task or original.gpus_per_task:
+        return None
+    even = len(set(pin.gpus)) == 1
+    by_node = {None, original.gpus_per_node} | ({pin.gpus[0]} if even else set())
+    in_all = {None, original.gpus_per_job, sum(pin.gpus)}
+    if shown.gpus_per_node in by_node and shown.gpus_per_job in in_all:
+        return None
+    return _with_gpus(original, shown)
+
+
+def _since(last: SlurmJob, job: SlurmJob, original: ResourceRequest) -> ResourceRequest:
+    """Return the user's request with the changes between two readings."""
+    then, now = last.request, job.request
+    others: dict[str, Any] = {}
+    if last.held and job.held:  # Slurm computes some numbers of a job that it considers for a start
+        # The least number of the user's own request, or of the nodes that Headway chose, is not a change.
+        other_nodes = now.min_nodes not in {then.min_nodes, original.min_nodes, len(now.required_nodes)}
+        names = _OTHERS + _WITH_NODES if other_nodes else _OTHERS
+        others = {name: getattr(now, name) for name in names if getattr(then, name) != getattr(now, name)}
+    changed = _gpus(then) != _gpus(now)
+    if not (changed or others):
+        return original
+    return _consistent(replace(_with_gpus(original, now) if changed else original, **others))
+
+
+def _with_gpus(original: ResourceRequest, shown: ResourceRequest) -> ResourceRequest:
+    """Return the request with the GPUs that the job shows: in the user's form, or else as the user sees it in Slurm."""
+    if original.gpus_per_job and shown.gpus_per_job:
+        return replace(original, gpus_per_job=shown.gpus_per_job, gpu_type=shown.gpu_type)
+    if original.gpus_per_node and shown.gpus_per_node and not shown.gpus_per_job:
+        return replace(original, gpus_per_node=shown.gpus_per_node, gpu_type=shown.gpu_type)
+    return _consistent(replace(shown, required_nodes=original.required_nodes))
+
+
+def _form(request: ResourceRequest) -> tuple[bool, ...]:
+    """Return how the GPUs of a request are counted."""
+    counts = (request.gpus_per_node, request.gpus_per_job, request.gpus_per_task)
+    return (*map(bool, counts), request.gpus_fixed)
+
+
+def _is_resized(job: SlurmJob, ledger: Ledger) -> bool:
+    constraint = ledger.relocations.get(job.key)
+    return constraint is not None and constraint.gpus is not None
+
+
+def _keep(job: SlurmJob, newest: ResourceRequest, ledger: Ledger) -> bool:
+    """Make this the job's own request. A job in another size stays in the size that its user has seen and changed."""
+    constraint = ledger.relocations.get(job.key)
+    if constraint is not None and constraint.gpus is not None:
+        newest = replace(job.request, required_nodes=ledger.originals[job.key].required_nodes)
+        del ledger.relocations[job.key]
+        ledger.set_constraint(job.key, RelocationConstraint(avoid=constraint.avoid, only=constraint.only))
+    ledger.originals[job.key] = newest
+    return True
+
+
+def _gpus(request: ResourceRequest) -> tuple[object, ...]:
+    return (request.gpus_per_node, request.gpus_per_job, request.gpu_type)
+
+
+def _consistent(request: ResourceRequest) -> ResourceRequest:
+    """Return the request with a maximum of nodes that is not below the minimum."""
+    return request if not request.max_nodes else replace(request, max_nodes=max(request.max_nodes, request.min_nodes))

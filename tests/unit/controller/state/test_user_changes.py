@@ -1,0 +1,347 @@
+"""A change of a waiting job by its user counts, and one by Headway never counts as its user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings
+from controller.base.events import EventLog
+from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.slurm.client import JobKey, Phase, ResourceRequest
+from controller.slurm.embedded import sbatch_request
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger, PinRecord
+from controller.state.preemption import RelocationConstraint
+from controller.state.user_changes import (
+    note_change_after_pin,
+    note_change_of_restored,
+    note_change_since,
+    request_of_a_changed_job,
+)
+from tests.unit.controller.examples.build import job, request, snapshot
+from tests.unit.controller.worlds.world import World
+
+KEY = job("1").key
+EACH = request(gpus_per_node=8, min_nodes=1, max_nodes=2)
+TOTAL = request(gpus_per_job=8, min_nodes=1, max_nodes=4, required_nodes=())
+ON_ONE = replace(EACH, max_nodes=1, required_nodes=("n1",))
+ON_TWO = request(gpus_per_node=4, min_nodes=2, max_nodes=2, required_nodes=("n1", "n2"))
+BY_TASK = request(gpus_per_task=2, num_tasks=4)
+
+
+def ledger_of(original: ResourceRequest, *gpus: int, size: int | None = None, masks: tuple[int, ...] = ()) -> Ledger:
+    """Return a ledger with this request, a pin with so many GPUs on each node, and the number of GPUs after a resize."""
+    ledger = Ledger()
+    ledger.originals[KEY] = original
+    if gpus:
+        ledger.pins[KEY] = PinRecord(("n1", "n2")[: len(gpus)], gpus, 0, 100.0, "fifo", "", gpu_masks=masks)
+    if size is not None:
+        ledger.set_constraint(KEY, RelocationConstraint(avoid=frozenset({"n3"}), gpus=size))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("original", "gpus", "shown", "newest"),
+    [
+        (EACH, (8,), replace(ON_ONE, gpus_per_node=2), replace(EACH, gpus_per_node=2)),
+        (
+            TOTAL,
+            (4, 4),
+            replace(ON_TWO, gpus_per_node=2),
+            replace(ON_TWO, gpus_per_node=2, required_nodes=()),
+        ),
+        (TOTAL, (4, 4), replace(ON_TWO, gpus_per_job=4, gpus_fixed=True), replace(TOTAL, gpus_per_job=4)),
+        (
+            TOTAL,
+            (5, 3),
+            replace(TOTAL, gpus_per_job=6, required_nodes=("n1", "n2")),
+            replace(TOTAL, gpus_per_job=6),
+        ),
+    ],
+)
+def test_other_gpus_on_the_nodes_of_the_pin_are_the_users(
+    original: ResourceRequest, gpus: tuple[int, ...], shown: ResourceRequest, newest: ResourceRequest
+) -> None:
+    ledger = ledger_of(original, *gpus)
+    assert note_change_after_pin(job("1", request=shown), ledger)
+    assert ledger.originals[KEY] == newest
+    assert not note_change_after_pin(job("1", request=shown), ledger)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shown"),
+    [
+        (ledger_of(EACH, 8), ON_ONE),
+        (ledger_of(EACH, 8), replace(ON_ONE, required_nodes=(), gpus_per_node=2)),  # the pin has not arrived
+        (ledger_of(EACH, 8), replace(ON_ONE, num_tasks=3, num_cpus=9, max_nodes=0)),  # as Slurm calculates it
+        (ledger_of(TOTAL, 4, 4), ON_TWO),
+        (ledger_of(TOTAL, 8), replace(TOTAL, required_nodes=("n1",))),
+        (ledger_of(TOTAL, 4, 4), replace(ON_TWO, gpus_per_job=8, gpus_fixed=True)),
+        (ledger_of(TOTAL, 5, 3), replace(TOTAL, required_nodes=("n1", "n2"))),
+        (ledger_of(EACH, 4, size=4), replace(ON_ONE, gpus_per_node=4)),  # resized by Headway
+        (ledger_of(EACH, 8, masks=(255,)), replace(ON_ONE, gpus_per_node=2, gpus_fixed=True)),
+        (ledger_of(BY_TASK, 8), replace(BY_TASK, num_tasks=5, required_nodes=("n1",))),
+        (ledger_of(EACH), replace(ON_ONE, gpus_per_node=2)),
+    ],
+)
+def test_a_pin_by_headway_is_not_the_users(ledger: Ledger, shown: ResourceRequest) -> None:
+    before = dict(ledger.originals)
+    assert not note_change_after_pin(job("1", request=shown), ledger)
+    assert ledger.originals == before
+
+
+def test_a_pin_of_an_earlier_run_and_a_job_that_runs_show_no_change() -> None:
+    ledger, shown = ledger_of(EACH, 8), replace(ON_ONE, gpus_per_node=2)
+    assert not note_change_after_pin(job("1", request=shown, restarts=1), ledger)
+    assert not note_change_after_pin(job("1", request=shown, phase=Phase.RUNNING), ledger)
+
+
+def test_a_job_that_headway_has_resized_stays_in_the_size_to_which_its_user_changes_it() -> None:
+    ledger, shown = ledger_of(EACH, 4, size=4), replace(ON_ONE, gpus_per_node=2, num_cpus=3)
+    assert not note_change_after_pin(job("1", request=shown, held=True), ledger)  # perhaps its former size
+    assert note_change_after_pin(job("1", request=shown, held=False), ledger)
+    assert ledger.originals[KEY] == replace(shown, required_nodes=())
+    assert ledger.relocations[KEY] == RelocationConstraint(avoid=frozenset({"n3"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "newest"),
+    [
+        ({"gpus_per_node": 2}, replace(EACH, gpus_per_node=2)),
+        ({"min_nodes": 2, "max_nodes": 2, "num_tasks": 2}, replace(EACH, min_nodes=2, max_nodes=2, num_tasks=2)),
+        ({"min_nodes": 3}, replace(EACH, min_nodes=3, max_nodes=3)),
+        ({"num_tasks": 4, "num_cpus": 12}, replace(EACH, num_tasks=4)),
+        (
+            {"min_nodes": 2, "max_nodes": 2, "num_tasks": 2, "num_cpus": 12},
+            replace(EACH, min_nodes=2, max_nodes=2, num_tasks=2, num_cpus=12),
+        ),
+        ({"memory_mib_per_node": 7, "excluded_nodes": ("n4",)}, replace(EACH, memory_mib_per_node=7, excluded_nodes=("n4",))),
+    ],
+)  # fmt: skip
+def test_fields_that_differ_between_two_readings_of_a_held_job_are_the_users(
+    changes: dict[str, object], newest: ResourceRequest
+) -> None:
+    ledger = ledger_of(EACH)
+    then, now = job("1", request=ON_ONE, held=True), job("1", request=replace(ON_ONE, **changes), held=True)  # type: ignore[arg-type]
+    assert note_change_since(then, now, ledger)
+    assert ledger.originals[KEY] == newest
+
+
+@pytest.mark.parametrize(("original", "count"), [(TOTAL, {"gpus_per_job": 2}), (EACH, {"gpus_per_node": 2})])
+def test_a_restored_request_that_the_ledger_keeps_follows_its_user(
+    original: ResourceRequest, count: dict[str, int]
+) -> None:
+    ledger = ledger_of(original)
+    shown = replace(original, max_nodes=0, **count)  # type: ignore[arg-type]
+    assert note_change_of_restored(job("1", request=shown), ledger)
+    assert ledger.originals[KEY] == replace(original, **count)  # type: ignore[arg-type]
+    assert not note_change_of_restored(job("1", request=shown), ledger)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shown"),
+    [
+        (ledger_of(TOTAL), replace(TOTAL, max_nodes=0)),
+        (ledger_of(TOTAL, size=2), replace(TOTAL, gpus_per_job=2)),  # resized by Headway
+        (ledger_of(TOTAL), replace(TOTAL, gpus_per_job=2, required_nodes=("n1",))),
+        (ledger_of(TOTAL), ON_TWO),
+        (ledger_of(TOTAL), replace(ON_TWO, required_nodes=())),
+        (ledger_of(TOTAL), replace(TOTAL, gpus_per_job=2, gpus_per_node=2, gpus_fixed=True)),
+        (ledger_of(BY_TASK), replace(BY_TASK, num_tasks=2)),
+        (ledger_of(EACH), replace(EACH, min_nodes=2, num_cpus=9)),
+        (ledger_of(TOTAL, 4, 4), replace(TOTAL, gpus_per_job=2)),  # the pin may have arrived in part
+    ],
+)
+def test_a_request_that_headway_may_have_written_is_not_the_users(ledger: Ledger, shown: ResourceRequest) -> None:
+    assert not note_change_of_restored(job("1", request=shown), ledger)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_slurm_may_compute_numbers_of_a_job_that_is_not_held(held: bool) -> None:
+    ledger = ledger_of(EACH)
+    shown = replace(ON_ONE, gpus_per_node=2, num_tasks=12)
+    assert note_change_since(job("1", request=ON_ONE, held=held), job("1", request=shown, held=True), ledger)
+    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, num_tasks=12 if held else EACH.num_tasks)
+
+
+@pytest.mark.parametrize(
+    ("original", "then", "now"),
+    [
+        (EACH, {"num_cpus": 9, "max_nodes": 0}, {}),
+        (EACH, {"required_nodes": (), "min_nodes": 2, "max_nodes": 0}, {"required_nodes": (), "max_nodes": 1}),
+        (replace(EACH, max_nodes=0), {"min_nodes": 2, "max_nodes": 0}, {}),
+    ],
+)
+def test_a_restart_of_slurmctld_shows_other_nodes_and_cpus(
+    original: ResourceRequest, then: dict[str, object], now: dict[str, object]
+) -> None:
+    """Slurm shows its own estimate of the nodes until then."""
+    ledger = ledger_of(original)
+    first, second = (job("1", request=replace(ON_ONE, **changes), held=True) for changes in (then, now))  # type: ignore[arg-type]
+    assert not note_change_since(first, second, ledger)
+    assert ledger.originals == {KEY: original}
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ({}, {}),
+        ({}, {"required_nodes": ("n2",), "gpus_per_node": 2}),  # a late pin of Headway's, perhaps
+        ({"required_nodes": ()}, {}),
+    ],
+)
+def test_a_node_list_is_never_the_users(then: dict[str, object], now: dict[str, object]) -> None:
+    ledger = ledger_of(EACH)
+    first, second = (job("1", request=replace(ON_ONE, **changes), held=True) for changes in (then, now))  # type: ignore[arg-type]
+    assert not note_change_since(first, second, ledger)
+    assert ledger.originals == {KEY: EACH}
+
+
+def test_a_job_on_the_nodes_of_the_pin_that_was_requeued_since_is_the_same_job() -> None:
+    pin = PinRecord(("n1", "n2"), (4, 4), 0, 100.0, "fifo", "")
+    fewer = replace(ON_TWO, gpus_per_node=2)
+    assert request_of_a_changed_job(job("1", restarts=1, request=fewer), pin, TOTAL) == replace(
+        fewer, required_nodes=()
+    )
+    assert request_of_a_changed_job(job("1", restarts=0, request=fewer), pin, TOTAL) is None
+    assert (
+        request_of_a_changed_job(job("1", restarts=1, request=replace(fewer, required_nodes=("n1",))), pin, TOTAL)
+        is None
+    )
+    tasks = replace(BY_TASK, num_tasks=2, required_nodes=("n1", "n2"), max_nodes=2)
+    expected = replace(tasks, required_nodes=(), max_nodes=0)
+    assert request_of_a_changed_job(job("1", restarts=1, request=tasks), pin, BY_TASK) == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown_step", "noted"),
+    [("done", 1, True), ("done", 0, False), ("found pending, held", 1, False), (None, 1, False)],
+)
+def test_what_headway_has_ordered_itself_is_not_the_users(
+    tmp_path: Path, outcome: str | None, shown_step: int, noted: bool
+) -> None:
+    """An order that Slurm has not answered may be carried out at any later time."""
+    with closing(Journal(tmp_path / "journal.db")) as journal:
+        ledger = ledger_of(EACH)
+        keeper = LedgerKeeper(journal, ledger, EventLog(RealClock()))
+        keeper.update(snapshot(job("1", request=ON_ONE, held=True)), ControllerSettings(partitions=("dl",)))
+        (number,) = journal.begin("unpin", {KEY: ""}, 1.0)
+        keeper.update(
+            snapshot(job("1", request=replace(ON_ONE, num_cpus=2), held=True)),
+            ControllerSettings(partitions=("dl",)),
+            newest_step=number - 1 + shown_step,
+        )
+        if outcome is not None:
+            journal.settle({number: outcome}, 2.0)
+        before = ledger.originals[KEY]
+        now = job("1", request=replace(ON_ONE, gpus_per_node=2, num_cpus=2), held=True)
+        keeper.update(snapshot(now), ControllerSettings(partitions=("dl",)), newest_step=0)
+        assert (ledger.originals[KEY] != before) is noted
+
+
+# --- stories
+
+
+def lower(world: World, key: JobKey, gpus: int = 2, form: str = "TresPerNode") -> None:
+    world.slurm.update(key.job_id, **{form: f"gres:gpu:{gpus}"})
+
+
+async def requeued(world: World, request: ResourceRequest) -> JobKey:
+    """Return a job that has lost its node, and waits for others that fill the cluster."""
+    key = world.sbatch(1000.0, request=request)
+    await world.go_on(5)
+    for _ in range(len(world.slurm._ctld.nodes)):
+        world.sbatch(60.0, gpus_per_node=8)
+    await world.go_on(5)
+    world.slurm.node_down(next(iter(world.nodes(key))))
+    await world.go_on(5)
+    assert world.slurm.job(key.job_id).held
+    return key
+
+
+@pytest.mark.parametrize(
+    ("request_of_user", "change", "placed"),
+    [
+        (sbatch_request(gpus_per_node=8), {"TresPerNode": "gres:gpu:2"}, [2]),
+        (sbatch_request(gpus=8), {"TresPerJob": "gres:gpu:2", "TresPerNode": ""}, [2]),
+        (sbatch_request(gpus_per_node=4), {"NumNodes": "2-2"}, [4, 4]),
+    ],
+)
+async def test_a_job_that_waits_after_a_requeue_is_placed_as_its_user_has_changed_it(
+    tmp_path: Path, request_of_user: ResourceRequest, change: dict[str, str], placed: list[int]
+) -> None:
+    world = World(tmp_path, policy="fifo-skip")
+    key = await requeued(world, request_of_user)
+    world.slurm.update(key.job_id, **change)
+    await world.go_on(120)
+    assert world.phase(key) is Phase.RUNNING
+    assert list(world.nodes(key).values()) == placed
+
+
+async def test_a_change_of_a_restored_request_while_the_controller_is_away_counts(tmp_path: Path) -> None:
+    world = World(tmp_path, policy="fifo-skip")
+    key = await requeued(world, sbatch_request(gpus=8, nodes=(1, 2)))
+    job_id = key.job_id
+    again = next(key for key in world.ledger.originals if key.job_id == job_id)
+    assert not (await world.cycle.verbs.unpin({again: world.ledger.originals[again]}))
+    world.alive = False
+    lower(world, again, 2, "TresPerJob")
+    world.alive = True
+    world.restart()
+    await world.go_on(120)
+    assert sum(world.nodes(key).values()) == 2
+
+
+async def test_a_change_between_a_placement_and_its_refusal_counts(tmp_path: Path) -> None:
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(3)
+    assert not world.slurm.job(key.job_id).held
+    lower(world, key)
+    await world.go_on(60)
+    assert list(world.nodes(key).values()) == [2]
+
+
+async def test_a_change_right_before_a_refusal_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot of that cycle does not show it yet."""
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(3)
+    hold: Callable[..., object] = world.cycle.verbs.hold
+
+    async def after_the_change(why: dict[JobKey, str]) -> object:
+        if key in why and world.slurm.job(key.job_id).request.required_nodes:
+            lower(world, key)
+        return await hold(why)  # type: ignore[misc]
+
+    monkeypatch.setattr(world.cycle.verbs, "hold", after_the_change)
+    await world.go_on(60)
+    assert list(world.nodes(key).values()) == [2]
+
+
+@pytest.mark.parametrize("alive", [False, True])
+async def test_a_job_that_was_requeued_and_changed_before_it_was_read_leaves_its_node(
+    tmp_path: Path, alive: bool
+) -> None:
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8)
+    await world.go_on(5)
+    (node,) = world.nodes(key)
+    world.alive = alive
+    world.slurm.node_down(node)
+    await world.clock.advance(5.0)
+    lower(world, key, 4)
+    await world.clock.advance(20.0)
+    world.alive = True
+    if not alive:
+        world.restart()
+    await world.go_on(300)
+    assert world.phase(key) is Phase.RUNNING
+    assert list(world.nodes(key).values()) == [4]
+    assert node not in world.nodes(key)
