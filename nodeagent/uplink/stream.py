@@ -22,6 +22,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from nodeagent.errors import AgentError
+from nodeagent.uplink.ca_file import read_ca_file
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
 from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
@@ -197,7 +198,7 @@ class ControllerStream:
         if self._settings.ca_file is None:
             channel = grpc.aio.insecure_channel(self._endpoint.target, options=_CHANNEL_OPTIONS)
         else:
-            roots = await asyncio.to_thread(self._settings.ca_file.read_bytes)
+            roots = await asyncio.to_thread(read_ca_file, self._settings.ca_file)
             channel = grpc.aio.secure_channel(
                 self._endpoint.target, grpc.ssl_channel_credentials(roots), options=_CHANNEL_OPTIONS
             )
