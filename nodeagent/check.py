@@ -23,6 +23,7 @@ from nodeagent.identity import peer as identity
 from nodeagent.telemetry import network as nic
 from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
+from nodeagent.uplink.ca_file import read_ca_file
 from nodeagent.uplink.endpoint import Endpoint, EndpointError, codec_for_all, parse_endpoint
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
@@ -113,7 +114,7 @@ async def _dial(settings: AgentSettings, endpoint: Endpoint) -> Finding:
         if settings.ca_file is None:
             channel = grpc.aio.insecure_channel(endpoint.target, options=options)
         else:
-            roots = await asyncio.to_thread(settings.ca_file.read_bytes)
+            roots = await asyncio.to_thread(read_ca_file, settings.ca_file)
             channel = grpc.aio.secure_channel(endpoint.target, grpc.ssl_channel_credentials(roots), options=options)
     except OSError as error:
         return Finding("controller", Level.ERROR, f"ca_file: {error}", "correct ca_file in agent.toml")

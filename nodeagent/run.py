@@ -10,7 +10,7 @@ import structlog
 from nodeagent.config import AgentSettings, load_settings
 from nodeagent.daemon import NodeAgent, build_agent, stop_signals
 from nodeagent.telemetry.driver_minors import DriverMinors
-from nodeagent.telemetry.topology import read_topology
+from nodeagent.telemetry.topology import NicDevices, read_topology
 from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.endpoint import codec_for_all, parse_endpoint
 from nodeagent.uplink.stream import StreamSettings
@@ -47,8 +47,13 @@ def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> Controller
         settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file
     )
     minors = DriverMinors()
+    nics = NicDevices(settings.nics)
+
+    async def refresh() -> None:
+        await minors.refresh()
+        await nics.refresh()
 
     def topology() -> Topology:
-        return read_topology(nics=settings.nics, minors=minors.known)
+        return read_topology(nics=nics.known, minors=minors.known)
 
-    return ControllerReporter(stream, settings.node_name, VERSION, topology, agent, codec, prepare=minors.refresh)
+    return ControllerReporter(stream, settings.node_name, VERSION, topology, agent, codec, prepare=refresh)

@@ -8,15 +8,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
+from nodeagent.identity.bounded_read import BoundedReader
 from nodeagent.telemetry import sysfs
 from nodeagent.wire.report import NicReading
+
+log = structlog.get_logger(__name__)
 
 _LOOPBACK = 772  # ARPHRD_LOOPBACK
 _WORD_BYTES = 4  # port_rcv_data and port_xmit_data count in words of 4 bytes, by the InfiniBand specification
 _NARROW = 2**32
 _SPEED_MARGIN = 1.25
 """A link may carry a little more than its speed between two readings: bursts, and clocks that differ."""
-
+_TIMEOUT_S = 1.0
+_SLOW_S = 10.0
+"""Total time of slow readings at once; for long they may take a fiftieth of the time."""
+ROOT = 0
+"""User of the reads: no job's user can delay them."""
 
 _ETHERNET_EVENTS = ("statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped", "statistics/tx_dropped")
 _INFINIBAND_EVENTS = (
@@ -69,7 +78,8 @@ class NicCounters:
     """Rates of every interface since the last reading.
 
     Invariant: there is a rate only if both readings are of the same counter; a counter that fell counts as wrapped only if the
-    link could have carried that much.
+    link could have carried that much. A reading returns within `_TIMEOUT_S`: drivers ask their cards for some counters, which may
+    hang.
     """
 
     def __init__(self, wanted: Sequence[str] = (), root: Path = Path("/sys")) -> None:
@@ -77,14 +87,30 @@ class NicCounters:
         self._root = root
         self._before: dict[str, _Counters] = {}
         """Bound: the interfaces at the last reading."""
+        self._reader = BoundedReader(_TIMEOUT_S, slow_s=_SLOW_S)
+        self._silent = False
+        """The last reading was not answered in time, which was logged."""
 
     def read(self, now_ns: int) -> tuple[NicReading, ...]:
-        """Return a row for each present interface; its first row has no rates."""
+        """Return a row for each present interface; its first row has no rates. Empty if the drivers do not answer in time."""
+        before = self._before
+        try:
+            rows, self._before = self._reader.call(ROOT, lambda: self._rows(before, now_ns))
+        except TimeoutError as error:
+            if not self._silent:
+                log.warning(
+                    "nics_not_read", problem=str(error), effect="reports have no rows of network interfaces meanwhile"
+                )
+            self._silent = True
+            return ()
+        self._silent = False
+        return rows
+
+    def _rows(self, before: dict[str, _Counters], now_ns: int) -> tuple[tuple[NicReading, ...], dict[str, _Counters]]:
+        """Return the rows, and the counters for the next ones. Changes nothing: it may end when it is no longer waited for."""
         found = interfaces(self._root, self._wanted)
         now = {interface.name: _read(interface, now_ns) for interface in found}
-        rows = tuple(_row(interface, self._before.get(interface.name), now[interface.name]) for interface in found)
-        self._before = now
-        return rows
+        return tuple(_row(interface, before.get(interface.name), now[interface.name]) for interface in found), now
 
 
 def interfaces(root: Path, wanted: Sequence[str] = ()) -> list[Interface]:

@@ -71,8 +71,10 @@ class Sampler:
         for job_id, row in list(reported.items()):
             job = slurm_jobs.get(job_id)
             over = self.jobs.is_contained(job_id) if job is None else job.restart > row.restart
-            # The run has left the node; or the row is from a process of another user in the cgroup of the job.
-            if (row.num_connected == 0 and over) or (job is not None and job.uid != row.uid):
+            # The row may be from a process of another user in the cgroup of the job. The kernel names the user of each process that
+            # reports, so a uid of the job that is not certain is no reason to ignore the process.
+            foreign = job is not None and job.uid_is_certain and job.uid != row.uid
+            if foreign or (row.num_connected == 0 and over):  # or the run has left the node
                 self.jobs.forget(job_id)
                 del reported[job_id]
         silent = [job for job_id, job in slurm_jobs.items() if job_id not in reported]

@@ -10,9 +10,9 @@ from nodeagent.identity.procfs import Processes, masks, name, parent
 from nodeagent.wire.report import Usr1Report
 
 _BIT = 1 << (signal.SIGUSR1 - 1)
-_STEPD = "slurmstepd"
+STEPD = "slurmstepd"
 _BATCH = "batch"
-_EXTERN = "extern"
+EXTERN = "extern"
 """The extern step has no process to which Slurm sends signals of the job."""
 _MAX_PROCESSES = 2048
 """Maximum number of processes that are read: more would delay all other jobs."""
@@ -30,7 +30,7 @@ def usr1_effect(processes: Processes, steps: Mapping[str, Collection[int]]) -> U
     stepds: dict[int, bool] = {}
     caught = fatal = 0
     for step, pids in steps.items():
-        for pid in pids if step != _EXTERN else ():
+        for pid in pids if step != EXTERN else ():
             with suppress(OSError, ValueError):  # ended meanwhile
                 stat = processes.stat(pid)
                 started = _started_by_slurm(processes, stat, stepds)
@@ -42,11 +42,11 @@ def usr1_effect(processes: Processes, steps: Mapping[str, Collection[int]]) -> U
 
 def _started_by_slurm(processes: Processes, stat: str, stepds: dict[int, bool]) -> bool:
     """Return True for a child of slurmstepd. Its fork that does not execute the user's program yet does not count."""
-    if name(stat).startswith(_STEPD):
+    if name(stat).startswith(STEPD):
         return False
     above = parent(stat)
     if above not in stepds:
         stepds[above] = False
         with suppress(OSError):
-            stepds[above] = name(processes.stat(above)).startswith(_STEPD)
+            stepds[above] = name(processes.stat(above)).startswith(STEPD)
     return stepds[above]

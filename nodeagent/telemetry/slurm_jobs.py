@@ -11,9 +11,9 @@ from itertools import islice
 from nodeagent.identity.bounded_read import ReadDeferredError, ReadHangsError
 from nodeagent.identity.cgroup import Folders, JobCgroups
 from nodeagent.identity.peer import JobProcess
-from nodeagent.identity.procfs import Processes
+from nodeagent.identity.procfs import Processes, name
 from nodeagent.telemetry import sysfs
-from nodeagent.telemetry.signal_disposition import usr1_effect
+from nodeagent.telemetry.signal_disposition import EXTERN, STEPD, usr1_effect
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import GpuProcess, GpuReading, Usr1Report
 
@@ -27,6 +27,7 @@ _READS = 64
 _READS_A_JOB = 4
 """Environments of one job that are read in a turn before those of all other jobs have had their turn."""
 _BATCH = "batch"
+_ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ class SlurmJob:
     """Indices of the GPUs of this node that Slurm gave to the job; None = not known."""
     usr1: Usr1Report | None = None
     """None = not known."""
+    uid_is_certain: bool = True
+    """False = no process shows the environment that Slurm gave it, so the uid is that of some process in the job's cgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The user of a job."""
+
+    uid: int
+    certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,8 @@ class SlurmJobs:
     cgroups: JobCgroups
     processes: Processes
     _started: _Seen = field(default_factory=dict)
+    _owners: dict[int, _Owner] = field(default_factory=dict)
+    """User of each job of the last reading. Bound: as many."""
     _reads: int = 0
     """Number of environments that may still be read in this turn."""
     _turn: int = 0
@@ -117,7 +130,9 @@ class SlurmJobs:
         made = self._guard.each(
             every, lambda job_id: self._job(job_id, folders.get(job_id, ()), every[job_id], users[job_id], seen)
         )
-        return {job_id: job for job_id, job in made if job is not None}
+        jobs = {job_id: job for job_id, job in made if job is not None}
+        self._owners = {job_id: _Owner(job.uid, job.uid_is_certain) for job_id, job in jobs.items()}
+        return jobs
 
     def _read_conditions(self, jobs: Mapping[int, _Steps]) -> _Seen:
         """Return the start conditions that are known after the reads of a turn."""
@@ -158,29 +173,49 @@ class SlurmJobs:
     ) -> SlurmJob | None:
         pids = frozenset(pid for own in every.values() for pid in own)
         started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
-        uid = started[0].uid if started else self._owner(job_id, steps, seen)
-        if uid is None:
+        owner = _Owner(started[0].uid, certain=True) if started else self._owner(job_id, steps, seen)
+        if owner is None:
             return None
         gpus = [found.gpus for found in started if found.gpus is not None]
         return SlurmJob(
             job_id=job_id,
-            uid=uid,
+            uid=owner.uid,
             restart=max((found.restart for found in started), default=0),
             folders=folders,
             pids=pids,
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
             usr1=usr1_effect(self.processes, every) if folders else None,
+            uid_is_certain=owner.certain,
         )
 
-    def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:
-        """Return the uid of a job whose processes have all replaced their environment; None = not known, or not yet."""
-        for step, pids in steps.items():
-            for pid in sorted(pids)[:_MAX_PIDS]:
-                found = seen.get((job_id, step, pid))
-                if isinstance(found, _Unread) and found.given_up:
-                    with suppress(OSError):
-                        return self.processes.user(pid)
-        return None
+    def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> _Owner | None:
+        """Return the user of a job whose processes have all replaced their environment; None = not known, or not yet.
+
+        A user that is certain from an earlier reading stays so: the job may have only its extern step left. In cgroup v2 the
+        slurmstepd of each step is in the job's cgroup, and Slurm's processes of the extern step are root's: they say nothing about
+        the job. Other processes of root are those of the job's user by sudo, or of a job of root: then all of the job are root's.
+        """
+        known = self._owners.get(job_id)
+        if known is not None and known.certain:
+            return known
+        looked_at = [(step, pid) for step, pids in steps.items() for pid in sorted(pids)[:_MAX_PIDS]]
+        given_up = [(step, pid) for step, pid in looked_at if _is_given_up(seen.get((job_id, step, pid)))]
+        uids: dict[tuple[str, int], int] = {}
+        for step, pid in given_up:
+            with suppress(OSError):
+                uids[step, pid] = self.processes.user(pid)
+                if uids[step, pid] != _ROOT:
+                    return _Owner(uids[step, pid], certain=False)
+        if len(given_up) == len(looked_at) and any(step != EXTERN and not self._is_stepd(pid) for step, pid in uids):
+            return _Owner(_ROOT, certain=False)
+        return known
+
+    def _is_stepd(self, pid: int) -> bool:
+        """Return True for a slurmstepd, and for a process that has ended."""
+        try:
+            return name(self.processes.stat(pid)).startswith(STEPD)
+        except OSError:
+            return True
 
     def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
         """Return the start conditions of the first process of a step that Slurm started: its environment names the job."""
@@ -222,6 +257,10 @@ def _go_on(reads: Mapping[int, Iterator[None]], most: int | None, job_id: int) -
     """Make so many of the job's reads, or all."""
     for _ in islice(reads[job_id], most):
         pass
+
+
+def _is_given_up(found: _Started | _Unread | None) -> bool:
+    return isinstance(found, _Unread) and found.given_up
 
 
 def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:

@@ -1,27 +1,55 @@
-"""The hardware of a node, read from /sys. Nothing here asks the GPU driver, which may hang: see driver_minors."""
+"""The hardware of a node, read from /sys. Drivers may hang: those of NICs have a deadline here, the GPU driver in driver_minors."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nodeagent.identity.bounded_read import BoundedReader
 from nodeagent.telemetry import sysfs
-from nodeagent.telemetry.network import interfaces
+from nodeagent.telemetry.network import ROOT, interfaces
 from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode, Topology
 
 _PCI = "sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
+_DEADLINE_S = 5.0
+
+
+class NicDevices:
+    """The interfaces of the node. Invariant: `refresh` returns within its deadline, and does not block the event loop."""
+
+    def __init__(self, wanted: Sequence[str] = (), root: Path = Path("/"), deadline_s: float = _DEADLINE_S) -> None:
+        self.known: tuple[NicDevice, ...] = ()
+        """As last read; empty = they could not be read yet."""
+        self._wanted = tuple(wanted)
+        self._root = root
+        self._reader = BoundedReader(deadline_s, slow_s=math.inf)
+
+    async def refresh(self) -> None:
+        """Read the interfaces again. Those that are known stay when a driver does not answer."""
+        with suppress(TimeoutError):
+            self.known = await asyncio.to_thread(self._reader.call, ROOT, lambda: read_nics(self._root, self._wanted))
+
+
+def read_nics(root: Path = Path("/"), wanted: Sequence[str] = ()) -> tuple[NicDevice, ...]:
+    """Return the interfaces below `root` that match `wanted`; see `interfaces`. May hang."""
+    found = interfaces(root / "sys", wanted)
+    return tuple(NicDevice(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in found)
 
 
 def read_topology(
-    root: Path = Path("/"), nics: Sequence[str] = (), minors: Mapping[str, int] | None = None
+    root: Path = Path("/"),
+    nics: tuple[NicDevice, ...] = (),
+    minors: Mapping[str, int] | None = None,
 ) -> Topology:
-    """Read sockets, NUMA nodes, GPUs and interfaces below `root`. What cannot be read is None or missing.
+    """Read sockets, NUMA nodes and GPUs below `root`. What cannot be read is None or missing.
 
-    `minors`: N of /dev/nvidiaN by PCI address, as far as it is known.
+    `nics`: the interfaces, from NicDevices. `minors`: N of /dev/nvidiaN by PCI address, as far as it is known.
     """
     system = root / "sys/devices/system"
     cpus = _online(system / "cpu/online")
@@ -30,9 +58,7 @@ def read_topology(
         cpus=len(cpus) or None,
         numa_nodes=_numa_nodes(system / "node"),
         gpus=_gpus(root, minors or {}),
-        nics=tuple(
-            NicDevice(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in interfaces(root / "sys", nics)
-        ),
+        nics=nics,
     )
 
 

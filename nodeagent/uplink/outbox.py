@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protos.headway.v1 import agent_pb2
 
@@ -17,7 +17,8 @@ BATCH_BYTES = 64 << 10
 _OVERHEAD_BYTES = 200
 """Approximate memory that Python needs for a report besides its content."""
 _SHARES = 16
-"""The kept reports of one job take at most one part in so many of the limit."""
+"""The kept reports of one job take at most one part in so many of the limit. Every job may have as large a part of the droppable
+reports before it loses its own ahead of older ones."""
 
 _Slot = tuple[str, int, int]
 """Kind of report, job and run. Of the reports to be kept, the outbox holds only the newest for each slot."""
@@ -28,13 +29,24 @@ class _Entry:
     report: agent_pb2.AgentReport
     size_bytes: int
     slot: _Slot | None
+    droppable: bool
+
+
+@dataclass(slots=True)
+class _Droppable:
+    """The droppable reports of one job. Invariant: a report leaves only when it is the oldest."""
+
+    numbers: deque[int] = field(default_factory=deque)
+    """Ascending. Bound: the reports of the outbox."""
+    size_bytes: int = 0
 
 
 class Outbox:
     """Reports that are not acknowledged, by number. To be used from one event loop.
 
     Invariants: numbers rise by one from 1, over all streams of one run of the agent; the reports never take more than
-    `limit_bytes`; when there is no room, the oldest reports are dropped first, and `dropped` counts each.
+    `limit_bytes`; when there is no room, the oldest reports are dropped first, and `dropped` counts each. A job whose reports take
+    more than an equal part, because they are very large or very many, loses its own oldest before others lose theirs.
 
     A report put in with `keep` is not dropped, with an exception for profiles and ends of runs, which jobs can cause: a newer one
     replaces an older one of the same run; those of one job never take more than its share (the newest may); and when they fill
@@ -55,8 +67,8 @@ class Outbox:
         """Reports by number. Bound: `limit_bytes`, with `_OVERHEAD_BYTES` for each."""
         self._numbers: list[int] = []
         """The keys of `_entries`, ascending. Bound: as many."""
-        self._droppable: deque[int] = deque()
-        """Numbers of reports that may be dropped, ascending; some of them may be gone already. Bound: as many."""
+        self._droppable: dict[int | None, _Droppable] = {}
+        """Reports that may be dropped, by job; None = those about the node. Bound: as many."""
         self._slots: dict[_Slot, int] = {}
         """Newest report of each slot by number. Bound: as many."""
         self._of_job: dict[int, dict[int, int]] = {}
@@ -79,19 +91,21 @@ class Outbox:
         slot = _slot(report) if keep else None
         if slot is not None:
             self._make_way(slot, size_bytes)
-        while self._size_bytes + size_bytes > self._limit_bytes and (self._drop_oldest() or self._drop_of_largest()):
+        while self._size_bytes + size_bytes > self._limit_bytes and (self._drop_droppable() or self._drop_of_largest()):
             pass
         if self._size_bytes + size_bytes > self._limit_bytes:
             self.dropped += 1
             return False
-        self._entries[self._last] = _Entry(report, size_bytes, slot)
+        self._entries[self._last] = _Entry(report, size_bytes, slot, droppable=not keep)
         self._numbers.append(self._last)
         self._size_bytes += size_bytes
         if slot is not None:
             self._slots[slot] = self._last
             self._of_job.setdefault(slot[1], {})[self._last] = size_bytes
         elif not keep:
-            self._droppable.append(self._last)
+            own = self._droppable.setdefault(_job(report), _Droppable())
+            own.numbers.append(self._last)
+            own.size_bytes += size_bytes
         self._news.set()
         return True
 
@@ -124,8 +138,6 @@ class Outbox:
             self._forget(old)
         del self._numbers[:gone]
         self.acknowledged = max(self.acknowledged, min(number, self._last))
-        while self._droppable and self._droppable[0] <= self.acknowledged:
-            self._droppable.popleft()
 
     def _make_way(self, slot: _Slot, size_bytes: int) -> None:
         """Drop the reports of the same job which a new report replaces."""
@@ -135,10 +147,21 @@ class Outbox:
         while (sizes := self._of_job.get(slot[1])) and sum(sizes.values()) + size_bytes > share_bytes:
             self._drop(next(iter(sizes)))
 
-    def _drop_oldest(self) -> bool:
+    def _drop_droppable(self) -> bool:
+        """Drop the oldest droppable report: of the job that has most, if that is more than its part. Return False if there is none.
+
+        The parts are equal: one for each job, and one for the reports about the node. More than `_SHARES` are not made. Usual jobs
+        keep to theirs, because their reports are smaller than those about the node: so all reports go back to the same time.
+        """
         if not self._droppable:
             return False
-        self._drop(self._droppable.popleft())
+        part_bytes = sum(own.size_bytes for own in self._droppable.values()) // min(len(self._droppable), _SHARES)
+        of_jobs = (own for job_id, own in self._droppable.items() if job_id is not None)
+        largest = max(of_jobs, key=lambda own: own.size_bytes, default=None)
+        if largest is not None and largest.size_bytes > part_bytes:
+            self._drop(largest.numbers[0])
+        else:
+            self._drop(min(own.numbers[0] for own in self._droppable.values()))
         return True
 
     def _drop_of_largest(self) -> bool:
@@ -157,12 +180,24 @@ class Outbox:
     def _forget(self, number: int) -> None:
         entry = self._entries.pop(number)
         self._size_bytes -= entry.size_bytes
+        if entry.droppable:
+            job_id = _job(entry.report)
+            own = self._droppable[job_id]
+            own.numbers.popleft()
+            own.size_bytes -= entry.size_bytes
+            if not own.numbers:
+                del self._droppable[job_id]
         if entry.slot is not None:
             del self._slots[entry.slot]
             sizes = self._of_job[entry.slot[1]]
             del sizes[number]
             if not sizes:
                 del self._of_job[entry.slot[1]]
+
+
+def _job(report: agent_pb2.AgentReport) -> int | None:
+    """Return the job of a row; None for reports about the node."""
+    return report.job.job.job_id if report.WhichOneof("kind") == "job" else None
 
 
 def _slot(report: agent_pb2.AgentReport) -> _Slot | None:

@@ -22,6 +22,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from nodeagent.errors import AgentError
+from nodeagent.uplink.ca_file import read_ca_file
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
 from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
@@ -69,7 +70,7 @@ class StreamSettings:
     """Pause before the second try to dial; it doubles with every failure, and is shortened at random, by half at most."""
     longest_pause_s: float = 30.0
     steady_s: float = 10.0
-    """After a stream that lasted so long, the pauses start again with the first."""
+    """After a stream that lasted so long, and had a welcome, the pauses start again with the first."""
 
 
 @dataclass(slots=True)
@@ -129,12 +130,12 @@ class ControllerStream:
         while True:
             begun_s, welcomes = time.monotonic(), self.status.streams
             self._note(await self._one_stream())
-            if time.monotonic() - begun_s > self._settings.steady_s:
-                self._retries.reset()
-            if self.status.streams == welcomes:
+            if self.status.streams == welcomes:  # however long that took: the controller may hang
                 self._at = (self._at + 1) % len(self._endpoints)
                 if self._at:
                     continue
+            elif time.monotonic() - begun_s > self._settings.steady_s:
+                self._retries.reset()
             await asyncio.sleep(self._retries.next_s())
 
     @property
@@ -197,7 +198,7 @@ class ControllerStream:
         if self._settings.ca_file is None:
             channel = grpc.aio.insecure_channel(self._endpoint.target, options=_CHANNEL_OPTIONS)
         else:
-            roots = await asyncio.to_thread(self._settings.ca_file.read_bytes)
+            roots = await asyncio.to_thread(read_ca_file, self._settings.ca_file)
             channel = grpc.aio.secure_channel(
                 self._endpoint.target, grpc.ssl_channel_credentials(roots), options=_CHANNEL_OPTIONS
             )

@@ -66,7 +66,7 @@ EXCEPTIONS = {
     "controller/slurm/user_holds.py": (1, _RARE),
     "nodeagent/check.py": (12, "a command, which ends"),
     "nodeagent/daemon.py": (3, "waits for the first reading of the GPUs, or for an end that is late"),
-    "nodeagent/run.py": (1, "`agent_run` does the same with other GPUs"),
+    "nodeagent/run.py": (2, "`agent_run` does the same with other GPUs, and has no files of a GPU driver"),
     "nodeagent/telemetry/driver_minors.py": (2, "files of a GPU driver"),
     "nodeagent/telemetry/nvml.py": (2, "an end during the start of the GPU child"),
     "nodeagent/uplink/munge.py": (4, "MUNGE"),

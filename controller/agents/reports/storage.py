@@ -55,6 +55,8 @@ class ReportStorage:
         self._arrivals: asyncio.Queue[tuple[Arrival, OnStored]] = asyncio.Queue(_MAX_WAITING)
         self._batch: list[tuple[Arrival, OnStored]] = []
         """Reports that are about to be stored, at most `_BATCH`. Bound: `_BATCH`."""
+        self._problem = ""
+        """Reason why the last write failed; empty = it did not."""
 
     async def use(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Run `work` on the store, in the store's own thread."""
@@ -108,16 +110,26 @@ class ReportStorage:
             try:
                 new, left_out = await self._worker.run(partial(self._take, arrivals))
             except ProfileStoreError as error:
-                log.error("reports_not_stored", problem=str(error))
+                self._note_problem(str(error))
                 await asyncio.sleep(_STORE_AGAIN_S)
+                continue
             except Exception as error:  # noqa: BLE001 - one report must not block the others, nor be sent again for ever
                 if len(arrivals) == 1:
                     self._screen.not_stored(arrivals[0].node, error)
                     return [False]
                 return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
+            self._note_problem("")
             for node, number in left_out.items():
                 self._screen.over_limit(node, number)
             return new
+
+    def _note_problem(self, problem: str) -> None:
+        """Log a problem once, although each second has it anew, and the end of it."""
+        if problem and problem != self._problem:
+            log.error("reports_not_stored", problem=problem)
+        elif self._problem and not problem:
+            log.info("reports_stored_again")
+        self._problem = problem
 
     def _take(self, arrivals: list[Arrival]) -> tuple[list[bool], Mapping[str, int]]:
         """Store reports in the store's thread. Returns for each whether it was new, and by node how many were over the limits."""

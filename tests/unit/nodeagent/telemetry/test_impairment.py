@@ -1,4 +1,4 @@
-"""GPUs that are slower than they should be by themselves, and the energy of jobs."""
+"""GPUs that are slower than they should be by themselves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from nodeagent.telemetry.energy import JobEnergy
 from nodeagent.telemetry.impairment import HW_POWER_BRAKE, HW_SLOWDOWN, SW_POWER_CAP, SW_THERMAL, Impairments, of_job
 from nodeagent.telemetry.slurm_jobs import SlurmJob
 from nodeagent.wire.report import GpuHealth, GpuProcess, GpuReading, ImpairedGpu
@@ -73,32 +72,3 @@ def test_a_job_has_its_own_gpus_or_those_that_its_processes_use() -> None:
     assert of_job(job(gpus=(0, 3)), gpus, found) == (ImpairedGpu(0, ("power",)),)  # type: ignore[arg-type]
     assert of_job(job(gpus=None), gpus, found) == (ImpairedGpu(1, ("xid",)),)  # type: ignore[arg-type]
     assert of_job(job(gpus=()), gpus, found) == ()  # type: ignore[arg-type]
-
-
-def used(energy: JobEnergy, joules: dict[int, float | None], *jobs: SlurmJob) -> dict[int, float]:
-    gpus = [gpu(index, replace(FINE, energy_j=value)) for index, value in joules.items()]
-    found = energy.read(gpus, {each.job_id: each for each in jobs})
-    return {job_id: value for (job_id, _), value in found.items()}
-
-
-def test_a_job_uses_the_energy_of_its_gpus_while_it_has_them() -> None:
-    energy = JobEnergy()
-    assert used(energy, {0: 1000.0, 1: 500.0}, job()) == {7: 0.0}
-    assert used(energy, {0: 1600.0, 1: 900.0}, job()) == {7: 600.0}
-    # a reading that failed loses nothing
-    assert used(energy, {}, job()) == {7: 600.0}
-    assert used(energy, {0: 2000.0, 1: 900.0}, job(), job(8, (1,))) == {7: 1000.0, 8: 0.0}
-    # the driver was loaded again
-    assert used(energy, {0: 50.0, 1: 1000.0}, job(), job(8, (1,))) == {7: 1050.0, 8: 100.0}
-    # two jobs on one GPU have a half each, and the next run begins anew
-    assert used(energy, {0: 150.0, 1: 1000.0}, job(restart=1), job(8, (0, 1))) == {7: 50.0, 8: 150.0}
-    # a run that a few readings miss goes on from what it had, and no reading returns one that is absent
-    assert used(energy, {0: 200.0, 1: 1000.0}, job(8, (1,))) == {8: 150.0}
-    assert used(energy, {0: 210.0, 1: 1000.0}, job(restart=1)) == {7: 60.0}
-    # one that has ended is forgotten
-    for _ in range(30):
-        assert used(energy, {0: 210.0, 1: 1000.0}) == {}
-    assert energy._used == energy._absent == {}
-    assert used(energy, {0: 215.0, 1: 1000.0}, job(restart=1)) == {7: 5.0}
-    # a GPU without a counter, and no GPU at all, are not known
-    assert used(energy, {0: None, 1: None}, job(9, (0,)), job(10, None)) == {}

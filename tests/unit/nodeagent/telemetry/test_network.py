@@ -1,15 +1,25 @@
 """Traffic of interfaces: counters that wrap, vanish and begin again."""
 
+import os
 import shutil
+import threading
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
+from nodeagent.telemetry import network
 from nodeagent.telemetry.network import NicCounters, interfaces, rate
 from nodeagent.wire.report import NicReading
 from tests.unit.nodeagent.identity.trees import nic, plant, port
 
 S = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """All cores may be busy."""
+    monkeypatch.setattr(network, "_TIMEOUT_S", 30.0)
 
 
 def test_rates_between_two_readings(tmp_path):
@@ -124,3 +134,22 @@ def test_the_real_machine():
     assert [row.name for row in first] == [row.name for row in second]
     assert all(row.rx_bytes_per_s is None for row in first)
     assert all(row.rx_bytes_per_s is not None and row.rx_bytes_per_s >= 0 for row in second)
+
+
+def test_a_driver_that_hangs_costs_the_rows_of_interfaces_and_one_thread(tmp_path, monkeypatch):
+    """The test uses a pipe without a writer."""
+    monkeypatch.setattr(network, "_TIMEOUT_S", 0.1)
+    counters = NicCounters(root=plant(tmp_path, nic("eth0", 1_000, 2_000) | nic("eth1", 5, 5)))
+    file = tmp_path / "class/net/eth0/statistics/rx_errors"
+    os.mkfifo(file)
+    with capture_logs() as logs:
+        assert [counters.read(0) for _ in range(5)] == [()] * 5
+    assert [line["event"] for line in logs] == ["nics_not_read"]
+    (held,) = [thread for thread in threading.enumerate() if thread.name == "bounded-read"]
+    # until the driver answers
+    file.open("w").close()
+    held.join()
+    file.unlink()
+    counters._reader._timeout_s = 30.0
+    assert [row.name for row in counters.read(2 * S)] == ["eth0", "eth1"]
+    assert counters.read(4 * S)[0].rx_bytes_per_s == 0.0

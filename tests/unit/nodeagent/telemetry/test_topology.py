@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 from nodeagent.telemetry.driver_files import read_minors
 from nodeagent.telemetry.driver_minors import DriverMinors
 from nodeagent.telemetry.sysfs import cpu_list
-from nodeagent.telemetry.topology import read_topology
+from nodeagent.telemetry.topology import NicDevices, read_nics, read_topology
 from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode
 from tests.unit.nodeagent.identity.trees import nic, plant, port
 
@@ -45,7 +46,7 @@ def two_sockets():
 
 def test_a_node_of_two_sockets(tmp_path):
     root = plant(tmp_path, two_sockets())
-    found = read_topology(root, minors=read_minors(root))
+    found = read_topology(root, read_nics(root), read_minors(root))
     assert (found.sockets, found.cpus) == (2, 4)
     assert found.numa_nodes == (NumaNode(0, (0, 1), 1 << 30), NumaNode(1, (2, 3), 1 << 30))
     assert found.gpus == (GpuDevice("0000:3b:00.0", 1, 0), GpuDevice("0000:af:00.0", 0, 1))
@@ -56,7 +57,7 @@ def test_a_node_of_two_sockets(tmp_path):
 
 
 def test_values_that_are_not_reported_are_missing(tmp_path):
-    found = read_topology(tmp_path)
+    found = read_topology(tmp_path, read_nics(tmp_path))
     assert (found.sockets, found.cpus, found.numa_nodes, found.gpus, found.nics) == (None, None, (), (), ())
 
 
@@ -155,7 +156,26 @@ def test_lists_of_cpus():
 
 
 def test_the_real_machine():
-    found = read_topology()
+    found = read_topology(nics=read_nics())
     assert found.cpus is not None
     assert found.cpus >= len(os.sched_getaffinity(0))
     assert found.sockets is not None
+
+
+def test_interfaces_whose_driver_hangs_stay_as_they_are_known(tmp_path):
+    """The test uses a pipe without a writer."""
+    devices = NicDevices(
+        root=plant(tmp_path, {f"sys/{name}": text for name, text in nic("eth0").items()}), deadline_s=30.0
+    )
+    asyncio.run(devices.refresh())
+    assert [device.name for device in devices.known] == ["eth0"]
+    speed = tmp_path / "sys/class/net/eth0/speed"
+    speed.unlink()
+    os.mkfifo(speed)
+    devices._reader._timeout_s = 0.1
+    asyncio.run(devices.refresh())
+    asyncio.run(devices.refresh())
+    assert [device.speed_bits_per_s for device in devices.known] == [100_000_000_000]
+    (held,) = [thread for thread in threading.enumerate() if thread.name == "bounded-read"]
+    speed.open("w").close()
+    held.join()

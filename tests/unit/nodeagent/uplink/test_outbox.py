@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,11 @@ def report(size: int = 0) -> agent_pb2.AgentReport:
     return agent_pb2.AgentReport(answer=agent_pb2.CommandAnswer(problem="x" * size))
 
 
+def row(job_id: int, size: int = 0) -> agent_pb2.AgentReport:
+    job = agent_pb2.JobName(job_id=job_id)
+    return agent_pb2.AgentReport(job=agent_pb2.JobReport(job=job, script="x" * size))
+
+
 def profile(job_id: int, restart: int = 0, size: int = 1000) -> agent_pb2.AgentReport:
     job = agent_pb2.JobName(job_id=job_id, restart=restart)
     return agent_pb2.AgentReport(profile=agent_pb2.JobProfile(job=job, script="x" * size))
@@ -22,6 +28,12 @@ def profile(job_id: int, restart: int = 0, size: int = 1000) -> agent_pb2.AgentR
 
 def ended(job_id: int, restart: int = 0) -> agent_pb2.AgentReport:
     return agent_pb2.AgentReport(ended=agent_pb2.JobEnded(job=agent_pb2.JobName(job_id=job_id, restart=restart)))
+
+
+def rows_of(outbox: Outbox, job_id: int) -> int:
+    """Return the number of rows of a job that are not acknowledged."""
+    items = [item for number in pending(outbox) if (item := outbox.after(number - 1))]
+    return sum(item.WhichOneof("kind") == "job" and item.job.job.job_id == job_id for item in items)
 
 
 def pending(outbox: Outbox) -> list[int]:
@@ -111,10 +123,44 @@ def test_where_profiles_fill_all_the_job_that_takes_most_gives_way() -> None:
     assert len(kept) + outbox.dropped == 31
 
 
+@pytest.mark.parametrize("kept", [0, 30], ids=["rows only", "beside reports to be kept"])
+def test_a_job_with_many_large_rows_does_not_displace_those_of_others(kept: int) -> None:
+    """A model with many long names of groups repeats them in each row; a job whose saves begin again and again has more rows."""
+
+    def outage(large_rows: int) -> Outbox:
+        outbox = Outbox(limit_bytes=200_000)
+        for _ in range(kept):
+            outbox.put(report(3000), keep=True)
+        for _ in range(400):
+            outbox.put(report(600))
+            for job_id in range(8):
+                outbox.put(row(job_id, 300))
+            for _ in range(large_rows):
+                outbox.put(row(99, 5000))
+        return outbox
+
+    usual, crowded = outage(large_rows=0), outage(large_rows=6)
+    for job_id in range(8):
+        assert rows_of(crowded, job_id) > 0.8 * rows_of(usual, job_id)
+    assert rows_of(crowded, 99) > 0
+
+
+def test_the_rows_of_usual_jobs_are_dropped_in_their_order_with_those_about_the_node() -> None:
+    outbox = Outbox(limit_bytes=100_000)
+    for _ in range(200):
+        outbox.put(report(2000))
+        outbox.put(row(7, 600))
+    assert outbox.dropped > 200
+    assert pending(outbox) == list(range(outbox.dropped + 1, 401))
+
+
 ACTIONS = st.lists(
-    st.one_of(st.tuples(st.just("put"), st.integers(0, 3000), st.booleans()), st.tuples(st.just("ack"), st.integers(0, 60))),
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 3000), st.booleans(), st.sampled_from([None, 1, 2, 3])),
+        st.tuples(st.just("ack"), st.integers(0, 60)),
+    ),
     max_size=80,
-)  # fmt: skip
+)
 
 
 @given(ACTIONS)
@@ -124,7 +170,7 @@ def test_every_report_is_pending_acknowledged_or_counted_as_dropped(actions: lis
     sizes: dict[int, int] = {}
     for action in actions:
         if action[0] == "put":
-            item = report(action[1])
+            item = report(action[1]) if action[3] is None else row(action[3], action[1])
             if outbox.put(item, keep=action[2]) and action[2]:
                 kept.add(item.number)
             sizes[item.number] = item.ByteSize()

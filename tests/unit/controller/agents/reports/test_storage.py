@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.agents.reports import storage
 from controller.agents.reports.report_screen import ReportScreen
 from controller.agents.reports.storage import ReportStorage
 from controller.profiles import intake
-from controller.profiles.store import ProfileStore
+from controller.profiles.sightings import Arrival
+from controller.profiles.store import ProfileStore, ProfileStoreError
 from tests.unit.controller.examples.reports import Agents, Training
 
 
@@ -106,3 +108,47 @@ async def test_reports_beyond_the_limits_are_counted_with_a_reason(
                 await task
             await reports.close()
     assert screen.counted == {"limit": 5}
+
+
+class FullForAWhile:
+    """A store that can write nothing for some attempts."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self._problems = problems
+
+    def take(self, arrivals: list[Arrival]) -> list[bool]:
+        """Fail, or store nothing."""
+        if self._problems:
+            raise ProfileStoreError(self._problems.pop(0))
+        return [True] * len(arrivals)
+
+    def left_out(self) -> dict[str, int]:
+        """Return nothing: no report was too much."""
+        return {}
+
+
+async def test_a_problem_of_the_store_is_logged_when_it_changes_and_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage, "_STORE_AGAIN_S", 0.001)
+    agents, training, stored = Agents(), Training(1, ("n1",), 6.0), asyncio.Queue[bool]()
+    store: Any = FullForAWhile(["disk is full"] * 4 + ["read-only file system"] * 4)
+    reports = ReportStorage(store, ReportScreen())
+    with capture_logs() as logs:
+        task = asyncio.ensure_future(reports.store_reports())
+        try:
+            for number in range(2):
+                await reports.put(agents.arrival("n1", training.report("n1", 100.0 + number)), stored.put_nowait)
+                async with asyncio.timeout(60):
+                    assert await stored.get()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await reports.close()
+    told = [(each["event"], each.get("problem")) for each in logs if each["event"].startswith("reports_")]
+    assert told == [
+        ("reports_not_stored", "disk is full"),
+        ("reports_not_stored", "read-only file system"),
+        ("reports_stored_again", None),
+    ]
