@@ -211,6 +211,9 @@ class SlurmJob:
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
 
 
+_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """One node as Slurm shows it."""
@@ -231,6 +234,21 @@ class SlurmNode:
     """NodeAddr: a host name or an address; empty: not known."""
     gpus_by_type: tuple[tuple[str, int], ...] = ()
     """Types and numbers of the GPUs that have a type."""
+
+    @property
+    def is_off(self) -> bool:
+        """True while Slurm's power saving has it off."""
+        return self.state.endswith("~") or "POWERED_DOWN" in self.state.split("+")
+
+    @property
+    def is_asleep(self) -> bool:
+        """True while Slurm's power saving has it off, or boots it: no agent runs there."""
+        return is_asleep(self.state)
+
+
+def is_asleep(state: str) -> bool:
+    """Return whether power saving has a node in that state off, or boots it: "IDLE+CLOUD+POWERED_DOWN", "IDLE~"."""
+    return state.endswith(("~", "#")) or not _ASLEEP.isdisjoint(state.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
