@@ -206,6 +206,14 @@ class SlurmJob:
         return self.held and self.phase is Phase.PENDING and self.reason in {HELD_BY_USER, HELD_BY_ADMIN}
 
     @property
+    def has_lost_reservation(self) -> bool:
+        """True when Slurm has put the job on hold because its reservation is over, and its user has not released it since.
+
+        After a release the state stays until the job starts, and a later hold has another reason (seen on 22.05).
+        """
+        return self.state == "RESV_DEL_HOLD" and self.held and self.reason not in {HELD_BY_USER, HELD_BY_ADMIN}
+
+    @property
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)

@@ -181,6 +181,14 @@ class EmbeddedSlurm:
         del self._ctld.reservations[name]
         self._ctld.kick()
 
+    def expire_reservation(self, name: str) -> None:
+        """Let the end of a reservation come now: Slurm deletes it, and holds the pending jobs that are for it."""
+        self._ctld.catch_up()
+        for job in self._ctld.jobs.values():
+            if job.phase is Phase.PENDING and job.submission.reservation == name:
+                commands.lose_reservation(job)
+        self.unreserve(name)
+
     def set_partition(self, name: str, *, up: bool) -> None:
         """Set a partition up or down (scontrol update partition)."""
         self._ctld.catch_up()
