@@ -146,7 +146,10 @@ def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
     rows = zip(
         nodes.names, nodes.gpus.tolist(), view.free_capacity.used_gpus.tolist(), nodes.available.tolist(), strict=True
     )
-    for name, gpus, used, available in rows:
+    place = {
+        name: number for number, name in enumerate(shown)
+    }  # policies see nodes that sleep last; users read Slurm's order
+    for name, gpus, used, available in sorted(rows, key=lambda row: place.get(row[0], len(place))):
         row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, rack=rack_of(name))
         if (node := shown.get(name)) is not None:
             row.state, row.reason = node.state, node.reason

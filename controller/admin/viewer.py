@@ -20,6 +20,7 @@ from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
 from controller.profiles.current import ContentionByRun
+from controller.slurm.client import is_asleep
 from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import admin_pb2
 
@@ -94,7 +95,7 @@ class Viewer:
             filter(None, (self.controller.events.trouble, self.audit.trouble if self.audit else ""))
         )
         message.advice.extend(advice_messages(self.contention))
-        names = [node.name for node in self._cluster.nodes]
+        names = [node.name for node in self._cluster.nodes if not is_asleep(node.state)]
         message.agents.CopyFrom(agents_status(self.measurement, names, self.controller.clock.now()))
         return message
 

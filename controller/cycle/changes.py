@@ -148,10 +148,13 @@ SHORT_RUN_S = 3.0
 """Run time below which a requeued run counts as one that ended right after its start."""
 
 
-def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
-    """Return the usage of a requeued job in all its runs so far. A run counts when the restart count shows its end."""
+def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float, *, has_begun: bool = True) -> Served:
+    """Return the usage of a requeued job in all its runs so far. A run counts when the restart count shows its end.
+
+    `has_begun`: False if it only waited for its nodes to boot, which is no service.
+    """
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
-    counts = former.phase.occupies_nodes and job.restarts > former.restarts
+    counts = has_begun and former.phase.occupies_nodes and job.restarts > former.restarts
     run_s = run_time_s(former, _ended_by_s(former, job, now_s)) if counts else 0.0
     runs = job.restarts - former.restarts
     return Served(

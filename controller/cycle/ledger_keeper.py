@@ -15,7 +15,7 @@ from controller.base.events import EventLog
 from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
-from controller.cycle.refusals import requeued_at_once, retry_now
+from controller.cycle.refusals import after_requeue, nodes_not_booted, requeued_at_once, retry_now
 from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
@@ -151,10 +151,13 @@ class LedgerKeeper:
         for former, job in found.requeued:
             if is_outdated(former, job, self._ledger):
                 del self._ledger.originals[former.key]
-            served = served_after(former, job, self._ledger, snapshot.time_s)
+            not_booted = nodes_not_booted(former, snapshot.nodes)
+            refused = self._ledger.refusals.get(former.key)
+            served = served_after(former, job, self._ledger, snapshot.time_s, has_begun=not not_booted)
             self._ledger.succeed(former.key, job.key, served)
-            if (pause := requeued_at_once(served.short_runs, snapshot.time_s)) is not None:
-                self._ledger.refusals[job.key] = pause
+            pause = requeued_at_once(served.short_runs, snapshot.time_s)
+            if (refusal := after_requeue(pause, refused, not_booted, snapshot.time_s)) is not None:
+                self._ledger.refusals[job.key] = refusal
             remember_after_run(job, former, self._ledger, snapshot.nodes)
             touched |= {former.key, job.key}
         for job in found.new:
@@ -162,7 +165,11 @@ class LedgerKeeper:
                 touched.add(job.key)
         for job in found.started:
             remembered = remember_before_run(job, before.get(job.key), self._ledger)
-            if self._ledger.refusals.pop(job.key, None) is not None or remembered:
+            refusal = self._ledger.refusals.get(job.key)
+            if refusal is not None and not (job.phase is Phase.CONFIGURING and refusal.is_for_boot):
+                del self._ledger.refusals[job.key]
+                touched.add(job.key)
+            if remembered:
                 touched.add(job.key)
         return touched
 

@@ -13,14 +13,14 @@ after more than an hour of such attempts: each of them puts it at the end of Slu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
-from controller.slurm.client import JobKey
-from controller.state.ledger import Ledger, Refusal
+from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmNode
+from controller.state.ledger import NOT_BOOTED, Ledger, Refusal
 from policies.serving.runtime.tasks.backoff import Backoff
 
 MOST_PLACES = 4
@@ -133,6 +133,40 @@ def requeued_at_once(short_runs: int, now_s: float) -> Refusal | None:
         refused_at_s=now_s,
         retry_at_s=now_s + _RETRY.pause_s(more - 1),
         count=more,
+    )
+
+
+def nodes_not_booted(former: SlurmJob, nodes: Iterable[SlurmNode]) -> dict[str, str]:
+    """Return the nodes that Slurm tried to boot for the job before its requeue, and that are down or off now, each with Slurm's
+    reason."""
+    if former.phase is not Phase.CONFIGURING:
+        return {}
+    down = {node.name: node.reason for node in nodes if not node.available or node.is_off}
+    return {share.node: down[share.node] for share in former.allocated if share.node in down}
+
+
+def after_requeue(
+    pause: Refusal | None, before: Refusal | None, not_booted: Mapping[str, str], now_s: float
+) -> Refusal | None:
+    """Return the refusal of a job that Slurm has requeued; None if there is none.
+
+    It keeps the job off the nodes that have not booted for it, where it fits on others: the site may set such a node to power down
+    at once, and it would be the first choice again. `pause`: for a job whose runs end at their start, again and again. `before`:
+    refusal of the job until now.
+    """
+    known = set(before.unfit.split(",")) if before is not None and before.is_for_boot else set[str]()
+    if not not_booted:
+        # A requeue may be seen in two steps. The first one has seen the nodes.
+        return before if before is not None and known and before.unfit_nodes(now_s) else pause
+    names = listed(sorted(not_booted))
+    why = next(filter(None, not_booted.values()), "")
+    return Refusal(
+        reason=f"{names} did not boot for it{f' (Slurm: {why})' if why else ''}",
+        refused_at_s=now_s,
+        retry_at_s=now_s if pause is None else pause.retry_at_s,
+        count=1 if before is None else before.count + 1,
+        unfit=",".join(sorted(known | not_booted.keys())),
+        slurm_reason=NOT_BOOTED,
     )
 
 

@@ -87,6 +87,9 @@ class EligibleNodes:
 
         Of several partitions, those count that are up, whose limits the job keeps, and on whose nodes it fits.
         """
+        if "," in job.reservation:
+            # Slurm may start it in any of them, and keeps the whole list in the record of the job.
+            raise UnsupportedRequestError(f"requests one of several reservations ({job.reservation})")
         names = job.partition.split(",")
         if len(names) == 1:
             return ((names[0], self._row(job, names[0], constraint)),)

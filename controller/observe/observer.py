@@ -118,7 +118,7 @@ class Observer:
         `preemptible`: runs that policies may stop. `steps_done`: None if no steps are known.
         """
         self._sequence += 1
-        managed = [node for node in snapshot.nodes if node.partitions & partitions]
+        managed = sorted((node for node in snapshot.nodes if node.partitions & partitions), key=_sleeps)
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._drop_changed_rows(ledger, snapshot.time_s)
         classified = _Classification(snapshot, ledger, partitions, nodes, self._knowledge.requeue_delay_s)
@@ -171,10 +171,11 @@ class Observer:
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
         """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
-        eligible = EligibleNodes(snapshot, tuple(node.name for node in managed))
+        order = tuple(node.name for node in managed)
+        eligible = EligibleNodes(snapshot, order)
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
-        signature = (eligible.signature, tuple(sizes), era, partitions)
+        signature = (eligible.signature, order, tuple(sizes), era, partitions)
         if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
             self._users = {}
             index = {node.name: row for row, node in enumerate(managed)}
@@ -251,6 +252,11 @@ def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone 
         return {}
     found = {place: steps_done(visible[place].job) for place in places}
     return {place: steps for place, steps in found.items() if steps is not None}
+
+
+def _sleeps(node: SlurmNode) -> bool:
+    """Return the key by which nodes that power saving has off come last: of equal nodes, policies take the first ones."""
+    return node.is_asleep
 
 
 def _never(_row: JobRow) -> bool:

@@ -68,6 +68,12 @@ WAITING = Standing(Role.WAITING)
 _HELD_BY_USER = Standing(
     Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue", Obstacle.USER_HOLD
 )
+_LOST_RESERVATION = Standing(
+    Role.INELIGIBLE,
+    "held by Slurm since its reservation has ended (RESV_DEL_HOLD); `scontrol release` gives it back to the queue, without the "
+    "reservation",
+    Obstacle.OTHER_HOLD,
+)
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
 _STRAY = Standing(Role.STRAY, "is no longer among the jobs that Headway schedules")
@@ -162,6 +168,8 @@ def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
 
 
 def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
+    if job.has_lost_reservation:
+        return _LOST_RESERVATION
     if USER_HOLD_MARK in job.marks:
         return _HELD_BY_USER
     if HOLD_MARK not in job.marks:

@@ -206,14 +206,18 @@ class PreemptionManager:
         self._open.change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
-        """Return the nodes whose agents are not connected; none when no agent at all is connected."""
+        """Return the nodes whose agents are not connected, also because power saving has them off; none when no agent at all is
+        connected."""
         return self._agents.silent(snapshot)
 
     def kept_off(self, jobs: Iterable[SlurmJob], snapshot: SlurmSnapshot) -> dict[JobKey, frozenset[str]]:
-        """Return the nodes that stopped jobs must avoid for now, because the agents there are silent."""
+        """Return the nodes that stopped jobs must avoid for now, because the agents there are silent, although the nodes are up."""
         now, now_s = self._monotonic(), self._clock.now()
         just_stopped = {attempt.row.raw_id for attempt in self._open.all if attempt.is_just_stopped(now, now_s)}
-        return kept_off(jobs, just_stopped, self.silent(snapshot)) if just_stopped else {}
+        if not just_stopped:
+            return {}
+        asleep = {node.name for node in snapshot.nodes if node.is_asleep}
+        return kept_off(jobs, just_stopped, self.silent(snapshot) - asleep)
 
     # --- time
 

@@ -208,9 +208,20 @@ class SlurmJob:
         return self.held and self.phase is Phase.PENDING and self.reason in {HELD_BY_USER, HELD_BY_ADMIN}
 
     @property
+    def has_lost_reservation(self) -> bool:
+        """True when Slurm has put the job on hold because its reservation is over, and its user has not released it since.
+
+        After a release the state stays until the job starts, and a later hold has another reason (seen on 22.05).
+        """
+        return self.state == "RESV_DEL_HOLD" and self.held and self.reason not in {HELD_BY_USER, HELD_BY_ADMIN}
+
+    @property
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
+
+
+_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +244,21 @@ class SlurmNode:
     """NodeAddr: a host name or an address; empty: not known."""
     gpus_by_type: tuple[tuple[str, int], ...] = ()
     """Types and numbers of the GPUs that have a type."""
+
+    @property
+    def is_off(self) -> bool:
+        """True while Slurm's power saving has it off."""
+        return self.state.endswith("~") or "POWERED_DOWN" in self.state.split("+")
+
+    @property
+    def is_asleep(self) -> bool:
+        """True while Slurm's power saving has it off, or boots it: no agent runs there."""
+        return is_asleep(self.state)
+
+
+def is_asleep(state: str) -> bool:
+    """Return whether power saving has a node in that state off, or boots it: "IDLE+CLOUD+POWERED_DOWN", "IDLE~"."""
+    return state.endswith(("~", "#")) or not _ASLEEP.isdisjoint(state.split("+"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,19 @@ def _has_own(job: SlurmJob, holds: Holds) -> bool:
     return own is not None and _is_for(job, job.key.job_id, own)
 
 
+def record_lost_reservations(folder: HoldFolder, jobs: Iterable[SlurmJob]) -> None:
+    """Record a hold for each of these jobs that Slurm itself has put on hold because its reservation is over.
+
+    A job that Headway holds would otherwise be placed outside its reservation, where Slurm alone lets it wait for its user.
+    """
+    for job in jobs:
+        if job.has_lost_reservation and HOLD_MARK in job.marks:
+            try:
+                folder.write(job.key.job_id, float(job.key.submit_time_s))
+            except OSError as error:  # tried again; until then the job is not placed
+                log.warning("hold_not_recorded", job=job.key.job_id, problem=str(error))
+
+
 class HoldVerbs(Protocol):
     """Verbs of Slurm that `hand_over` uses."""
 

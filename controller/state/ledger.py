@@ -14,6 +14,8 @@ from controller.slurm.client import JobKey, ResourceRequest
 from controller.state.preemption import RelocationConstraint
 
 MOST_ESTIMATES = 100_000
+NOT_BOOTED = "ResumeTimeout"
+"""Slurm's reason of a node that power saving has booted for a job in vain."""
 UNFIT_S = 600.0
 """Time after the last refusal during which a job is not placed on nodes where Slurm did not start it, in seconds."""
 ELSEWHERE_S = 60.0
@@ -60,6 +62,11 @@ class Refusal:
     """Nodes of the last refusals of that kind, each node once: "n1,n3"."""
     woken: int = 0
     """Number of refusals when the end of another job last ended the pause early: they do not lengthen the next pause."""
+
+    @property
+    def is_for_boot(self) -> bool:
+        """True if nodes did not boot for the job. Such a refusal lasts while other nodes boot, so that the nodes add up."""
+        return self.slurm_reason == NOT_BOOTED
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Return the nodes on which the job must not be placed for now."""

@@ -179,7 +179,10 @@ def _running(view: CycleView, job: SlurmJob, now_s: float, given_to_slurm: str) 
     where = view.placement(job)
     match job.phase:
         case Phase.CONFIGURING:
-            return f"Starting: Slurm prepares {where} for it; placed by {_by(view, job)}{_because(view, job, given_to_slurm)}."
+            return (
+                f"Starting: Slurm {_prepares(view, job)} {where} for it; placed by {_by(view, job)}"
+                f"{_because(view, job, given_to_slurm)}."
+            )
         case Phase.COMPLETING:
             again = "; then it is placed again" if _is_requeued(view, job) else ""
             return f"Ending: it still occupies {where}{again}."
@@ -190,6 +193,12 @@ def _running(view: CycleView, job: SlurmJob, now_s: float, given_to_slurm: str) 
         since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
     because = _because(view, job, given_to_slurm)
     return f"Runs on {where}{since}, placed by {_by(view, job)}{because}.{pace_text(view, job)}"
+
+
+def _prepares(view: CycleView, job: SlurmJob) -> str:
+    """Return "boots" while power saving has off, or boots, one of the job's nodes."""
+    asleep = {node.name for node in view.result.observation.snapshot.nodes if node.is_asleep}
+    return "prepares" if asleep.isdisjoint(share.node for share in job.allocated) else "boots (power saving)"
 
 
 def _because(view: CycleView, job: SlurmJob, given_to_slurm: str) -> str:
@@ -327,7 +336,7 @@ def _common_facts(view: CycleView, job: SlurmJob, now_s: float) -> dict[str, str
     if job.phase is Phase.RUNNING:
         facts |= contention_facts(view, job)
     refusal = view.ledger.refusals.get(job.key)
-    if refusal is not None:
+    if refusal is not None and job.phase is Phase.PENDING:
         facts |= {
             "refusals": str(refusal.count),
             "refusal_reason": refusal.reason,

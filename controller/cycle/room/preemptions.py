@@ -148,7 +148,8 @@ class SlurmPreemption:
         job, others = rows[wanted.row], [one.job for one in wanted.room.stops]
         rule = turn.rules.because(job, others)
         # Slurm checks limits before it stops jobs, so none is stopped again for a job that it refuses.
-        refused = job.key in self._ledger.refusals
+        refusal = self._ledger.refusals.get(job.key)
+        refused = refusal is not None and not refusal.is_for_boot
         saving = [] if refused else [other for other in others if self._can_save(turn, other)]
         if begun := self._begin(saving, job, rule):
             why = f"{_jobs(begun)} saved and stopped for it: {rule}"

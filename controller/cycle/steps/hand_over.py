@@ -9,7 +9,13 @@ from controller.base.errors import SlurmError
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, SlurmClient, SlurmJob
-from controller.slurm.user_holds import HoldFolder, hand_over, is_held_by_user, is_to_hand_over
+from controller.slurm.user_holds import (
+    HoldFolder,
+    hand_over,
+    is_held_by_user,
+    is_to_hand_over,
+    record_lost_reservations,
+)
 
 
 class HandOver:
@@ -24,7 +30,10 @@ class HandOver:
         self._own_requests = own_requests
 
     async def hand_over(self, jobs: Iterable[SlurmJob]) -> set[JobKey]:
-        """Hand over the jobs whose users hold them and that were not handed over yet. Returns these jobs."""
+        """Hand over the jobs whose users hold them, or that Slurm holds without their reservation, and that were not handed over
+        yet. Returns these jobs."""
+        jobs = list(jobs)
+        record_lost_reservations(self._holds, jobs)
         holds = self._holds.read()
         theirs = [job for job in jobs if is_held_by_user(job, holds) and is_to_hand_over(job)] if holds else []
         if theirs:

@@ -30,7 +30,14 @@ from controller.base.turn import Turn
 from controller.daemon.watchdog.requeued import Placed, own_requests
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure
 from controller.slurm.left_jobs import is_held_by_headway, is_released, is_requeued_with_nodes
-from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
+from controller.slurm.user_holds import (
+    HoldFolder,
+    hand_over,
+    is_between_hands,
+    is_held_by_user,
+    is_to_hand_over,
+    record_lost_reservations,
+)
 
 if TYPE_CHECKING:
     from controller.slurm.client import JobKey, ResourceRequest, SlurmClient, SlurmJob
@@ -314,7 +321,9 @@ class Watchdog:
             log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
 
     async def _hand_over(self, jobs: Sequence[SlurmJob]) -> set[JobKey]:
-        """Hand over those of these jobs that their users hold. Returns them."""
+        """Hand over those of these jobs that their users hold, or that Slurm holds without their reservation. Returns them."""
+        if self._holds is not None:
+            record_lost_reservations(self._holds, jobs)
         holds = self._holds.read() if self._holds is not None else {}
         theirs = [job for job in jobs if is_held_by_user(job, holds)]
         if theirs and self._holds is not None:

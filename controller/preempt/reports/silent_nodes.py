@@ -2,7 +2,8 @@
 
 A job that continues from a checkpoint needs the same environment on its new nodes as on the old ones, and a silent agent is often
 the first sign of a fault of a node. So no job is moved to a node whose agent is silent, while agents are in use. A job
-avoids these nodes for at most KEPT_OFF_S; then it may be placed on any node. An ordinary start does not depend on agents.
+avoids these nodes for at most KEPT_OFF_S; then it may be placed on any node. An ordinary start does not depend on agents. Nodes
+that power saving has off are silent without a fault: no running job is moved there, but a stopped job may boot them.
 """
 
 from __future__ import annotations

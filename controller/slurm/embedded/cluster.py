@@ -151,6 +151,13 @@ class EmbeddedSlurm:
         self._ctld.catch_up()
         self._ctld.fail_node(self._ctld.nodes[name], "DOWN*" if crashed else "DOWN", reason)
 
+    def node_sleep(self, name: str, boot_s: float) -> None:
+        """Power the node down, as power saving does with idle nodes. The next job there boots it; infinite: in vain."""
+        self._ctld.catch_up()
+        node = self._ctld.nodes[name]
+        _check("node is in use" if node.shares else "")
+        node.power, node.boot_s = "POWERED_DOWN", boot_s
+
     def node_resume(self, name: str) -> None:
         """Set the node to up and no longer drained (state=resume)."""
         self._ctld.catch_up()
@@ -173,6 +180,14 @@ class EmbeddedSlurm:
         self._ctld.catch_up()
         del self._ctld.reservations[name]
         self._ctld.kick()
+
+    def expire_reservation(self, name: str) -> None:
+        """Let the end of a reservation come now: Slurm deletes it, and holds the pending jobs that are for it."""
+        self._ctld.catch_up()
+        for job in self._ctld.jobs.values():
+            if job.phase is Phase.PENDING and job.submission.reservation == name:
+                commands.lose_reservation(job)
+        self.unreserve(name)
 
     def set_partition(self, name: str, *, up: bool) -> None:
         """Set a partition up or down (scontrol update partition)."""

@@ -35,7 +35,7 @@ from controller.slurm.pyslurm.errors import is_unknown_job
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.parse import phase_of
-from controller.slurm.scontrol.parse_nodes import NOT_REGISTERED, node_is_available
+from controller.slurm.scontrol.parse_nodes import node_is_available, not_usable_yet
 from controller.slurm.scontrol.parse_request import gpu_request
 
 
@@ -326,18 +326,18 @@ def _seconds(timestamp: int | None) -> float | None:
 def _node(node: Any) -> SlurmNode:
     gres = _gres_text(node.configured_gres)
     gpus = values.gpus(gres)
-    registered = bool(node.slurmd_start_time)
+    not_yet = not_usable_yet(node.state, registered=bool(node.slurmd_start_time))
     return SlurmNode(
         name=node.name,
         state=node.state,
-        available=registered and node_is_available(node.state),
+        available=not not_yet and node_is_available(node.state),
         gpus=gpus.count,
         gpu_type=gpus.type,
         cpus=node.effective_cpus or node.total_cpus,
         memory_mib=max((node.real_memory or 0) - (node.memory_reserved_for_system or 0), 0),
         features=frozenset(node.active_features),
         partitions=frozenset(node.partitions),
-        reason=node.reason or ("" if registered else NOT_REGISTERED),
+        reason=node.reason or not_yet,
         address=getattr(node, "address", None) or "",
         gpus_by_type=values.gpus_by_type(gres),
     )

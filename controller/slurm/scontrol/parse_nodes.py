@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
+from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation, is_asleep
 from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, NODE_NAME, expand_nodes
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
@@ -30,12 +30,9 @@ _BARRING = frozenset(
         "MAINT",
         "NOT_RESPONDING",
         "NO_RESPOND",
-        "POWERED_DOWN",
         "POWERING_DOWN",
-        "POWERING_UP",
         "POWER_DOWN",
         "POWER_DRAIN",
-        "POWER_UP",
         "REBOOT",
         "REBOOT_ISSUED",
         "REBOOT_REQUESTED",
@@ -43,10 +40,17 @@ _BARRING = frozenset(
     }
 )
 """States in which a node starts no jobs. RESERVED is not among them: a reservation's own jobs may start, and the reservation
-itself keeps others off."""
+itself keeps others off. POWERED_DOWN and POWERING_UP are not either: Slurm boots such a node for the first job that it gets."""
+_SILENT = frozenset({"NOT_RESPONDING", "NO_RESPOND"})
+"""States that bar a node, unless Slurm's power saving has it off or boots it (seen on 22.05, also after a boot in vain)."""
 NOT_REGISTERED = "its slurmd has not registered since slurmctld started"
 """Until then slurmctld of 22.05 knows the node's GPUs by number only: a job that starts there gets none of them, and its steps fail
-(measured: for some four seconds)."""
+(measured: for some four seconds). Of a node in state CLOUD it reads the GPUs from gres.conf, and its jobs get them (measured)."""
+NOT_REGISTERED_ASLEEP = (
+    f"it is powered down, and {NOT_REGISTERED}, which may not know its GPUs: power it up once "
+    "(`scontrol update nodename=... state=power_up`), or give it State=CLOUD in slurm.conf"
+)
+"""The same for a node that sleeps and is not in state CLOUD: on 22.05 jobs that boot it get no GPU, or another one (measured)."""
 _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z_/:]*)=")
 _TICKING = re.compile(
     rb" (?:A(?:lloc(?:Mem|TRES)|veWatts)|C(?:PU(?:Alloc|Load)|urrentWatts)|FreeMem|Gres(?:Used|Drain)|LastBusyTime)=([^ ]*)"
@@ -61,21 +65,37 @@ def ticking_in_node(line: bytes) -> list[tuple[int, int]]:
 
 def node_is_available(state: str) -> bool:
     """Return whether a node in that state ("IDLE", "MIXED+DRAIN", "DOWN*") may start jobs."""
-    words = state.rstrip("*~#!%$@^-").split("+")
-    return not state.endswith(("*", "!", "%", "$", "@", "^")) and words[0] in _WORKING and _BARRING.isdisjoint(words)
+    words = set(state.rstrip("*~#!%$@^-").split("+"))
+    if is_asleep(state):
+        words -= _SILENT
+    # The base state comes first, and only a base state is one of `_WORKING`.
+    working = not _WORKING.isdisjoint(words)
+    return working and not state.endswith(("*", "!", "%", "$", "@", "^")) and _BARRING.isdisjoint(words)
+
+
+def not_usable_yet(state: str, *, registered: bool) -> str:
+    """Return why a node is not used before it has registered with slurmctld; empty if it has, or if it need not.
+
+    `registered`: its slurmd has registered since slurmctld started.
+    """
+    if registered or (is_asleep(state) and "CLOUD" in state.split("+")):
+        return ""
+    return NOT_REGISTERED_ASLEEP if is_asleep(state) else NOT_REGISTERED
 
 
 def name_if_registered(text: str) -> str:
-    """Return the name of the node of one line of `show node` if it has registered with slurmctld; otherwise an empty text.
+    """Return the name of the node of one line of `show node` if it has registered with slurmctld, or need not because it is a cloud
+    node that sleeps; otherwise an empty text.
 
     Raises SlurmReplyError.
     """
     fields = _fields(text, "NodeName")
-    return fields["NodeName"] if _is_registered(fields) else ""
+    return "" if _not_usable_yet(fields) else fields["NodeName"]
 
 
-def _is_registered(fields: Mapping[str, str]) -> bool:
-    return fields.get("SlurmdStartTime") not in {"None", "Unknown"}
+def _not_usable_yet(fields: Mapping[str, str]) -> str:
+    registered = fields.get("SlurmdStartTime") not in {"None", "Unknown"}
+    return not_usable_yet(fields.get("State", ""), registered=registered)
 
 
 def parse_node(text: str) -> SlurmNode:
@@ -89,18 +109,18 @@ def parse_node(text: str) -> SlurmNode:
         state = fields["State"]
         reserved_mib = values.size_mib(fields.get("MemSpecLimit", "0")) or 0
         reason = _reason(text)
-        registered = _is_registered(fields)
+        not_yet = _not_usable_yet(fields)
         return SlurmNode(
             name=fields["NodeName"],
             state=state,
-            available=registered and node_is_available(state),
+            available=not not_yet and node_is_available(state),
             gpus=values.within(gpus.count, MOST_NODE_GPUS, fields["Gres"]),
             gpu_type=gpus.type,
             cpus=values.within(values.whole(cpus), MOST_CPUS, cpus),
             memory_mib=max(values.whole(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
-            reason=reason or ("" if registered else NOT_REGISTERED),
+            reason=reason or not_yet,
             address=values.plain(fields.get("NodeAddr", "")),
             gpus_by_type=values.gpus_by_type(fields["Gres"]),
         )

@@ -14,6 +14,8 @@ from controller.slurm.embedded.description import expand_hosts
 
 _GRES = re.compile(r"gres[:/]gpu(?::(?P<type>[A-Za-z_][\w-]*))?[:=](?P<count>\d+)")
 _NODE_COUNT = re.compile(r"(\d+)(?:-(\d+))?")
+_LOST_RESERVATION = "Reservation_"
+"""Beginning of the reason of a job that Slurm holds because its reservation is over."""
 NOT_PENDING = "Job is no longer pending execution"
 INVALID_ID = "Invalid job id specified"
 NOT_PERMITTED = "Access/permission denied"
@@ -79,6 +81,8 @@ def hold(job: Job, by: str = HELD_BY_ADMIN) -> str | None:
 
 def uhold(job: Job) -> str | None:
     """Hold the job so that its user may release it (scontrol uhold by root or SlurmUser), even after an administrator's hold."""
+    if job.hold_reason.startswith(_LOST_RESERVATION):
+        return None  # Slurm's own hold keeps its reason (measured on 22.05)
     if job.hold_reason == HELD_BY_ADMIN:
         job.hold_reason = ""
     return hold(job, HELD_BY_USER)
@@ -92,6 +96,15 @@ def release(ctld: Slurmctld, job: Job) -> str | None:
         job.priority, job.hold_reason, job.reason = ctld.next_priority(), "", "None"
     ctld.kick()
     return None
+
+
+def lose_reservation(job: Job) -> None:
+    """End the reservation of a pending job: Slurm holds it, unless an administrator does so already (measured on 22.05)."""
+    name = job.submission.reservation
+    job.submission = replace(job.submission, reservation="")
+    if job.hold_reason != HELD_BY_ADMIN:
+        job.priority, job.state, job.reason = 0, "RESV_DEL_HOLD", f"{_LOST_RESERVATION}{name}_was_deleted"
+        job.hold_reason = job.reason
 
 
 def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:

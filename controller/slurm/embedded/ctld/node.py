@@ -23,6 +23,12 @@ class Node:
     """"DOWN" (by an operator) or "DOWN*" (does not answer); empty when it is up."""
     drain: bool = False
     reason: str = ""
+    power: str = ""
+    """"POWERED_DOWN" (it sleeps) or "POWERING_UP" (it boots for its first job); empty when it is on."""
+    boot_s: float = 0.0
+    """Time from its first job to its registration, seconds; infinite: it never registers."""
+    awake_at_s: float = 0.0
+    """Time at which its boot ends."""
     shares: dict[str, NodeShare] = field(default_factory=dict)
     """Job id → the resources that the job occupies here."""
     free: Capacity = field(init=False)
@@ -37,7 +43,7 @@ class Node:
 
     @property
     def available(self) -> bool:
-        """True when the node may start jobs."""
+        """True when the node may start jobs; it boots first if it sleeps."""
         return not self.down and not self.drain
 
     def take(self, job_id: str, share: NodeShare) -> None:
@@ -80,5 +86,8 @@ class Node:
     def _state(self, maintenance: bool) -> str:
         full = self.free.cpus == 0 or (bool(self.gpus) and self.free.gpus == 0 and not self.free.whole)
         base = self.down or ("IDLE" if self.free.whole else "ALLOCATED" if full else "MIXED")
-        flags = [flag for flag, is_on in (("MAINT", maintenance), ("DRAIN", self.drain)) if is_on]
-        return "+".join([base, *flags])
+        boots = self.power == "POWERING_UP"
+        flags = [
+            flag for flag, is_on in (("MAINT", maintenance), ("DRAIN", self.drain), ("NOT_RESPONDING", boots)) if is_on
+        ]
+        return "+".join(filter(None, [base, *flags, self.power]))

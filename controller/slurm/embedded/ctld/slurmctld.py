@@ -26,6 +26,8 @@ from controller.slurm.embedded.description import ClusterDescription
 _FATAL_SIGNALS = frozenset({"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "XCPU"})
 _IDLE_WAIT_S = 3600.0
 REQUEUED = "REQUEUED"
+RESUME_TIMEOUT_S = 600.0
+"""ResumeTimeout: time after which a node that was to boot, and has not registered, is DOWN."""
 
 Accounting = Callable[[str, Job], None]
 """Receives each start ("START") and each end (the job's end state, or "REQUEUED") of a run, as Slurm's accounting does."""
@@ -136,9 +138,31 @@ class Slurmctld(Records):
         job.starts.append((self.now_s, shares))
         self._accounting("START", job)
         run = job.run
-        self.after(self.delays.launch_s, lambda: self._launched(job, run))
+        awake_s = max((self._boot(self.nodes[share.node]) for share in shares), default=self.now_s)
+        if awake_s > self.now_s:
+            self.at(awake_s + self.delays.launch_s, lambda: self._launched(job, run, begins_s=awake_s))
+        else:
+            self.after(self.delays.launch_s, lambda: self._launched(job, run, begins_s=None))
 
-    def _launched(self, job: Job, run: int) -> None:
+    def _boot(self, node: Node) -> float:
+        """Boot the node if it sleeps. Returns the time at which it is awake."""
+        if node.power == "POWERED_DOWN":
+            node.power, node.awake_at_s = "POWERING_UP", self.now_s + node.boot_s
+            self.at(min(node.awake_at_s, self.now_s + RESUME_TIMEOUT_S), lambda: self._booted(node))
+        return node.awake_at_s
+
+    def _booted(self, node: Node) -> None:
+        """End the node's boot: it has registered, or has not in time."""
+        if node.awake_at_s <= self.now_s:
+            node.power = ""
+            self._wake("node")
+            self.kick()
+        else:
+            node.power, node.awake_at_s = "POWERED_DOWN", 0.0
+            self.fail_node(node, "DOWN", "ResumeTimeout")
+
+    def _launched(self, job: Job, run: int, begins_s: float | None) -> None:
+        """Run the batch script. `begins_s`: start time of the run if its nodes have booted first, which does not count."""
         if job.run != run or job.phase is not Phase.CONFIGURING:
             return
         if job.submission.launch_fails:
@@ -147,6 +171,7 @@ class Slurmctld(Records):
             self._tasks_ended(job, run, "NODE_FAIL")
             return
         job.phase, job.state = Phase.RUNNING, "RUNNING"
+        job.start_time_s = job.start_time_s if begins_s is None else begins_s
         self._wake(f"start {job.job_id}")
         self._progress.begin(job, self.now_s)
         self._changed.set()

@@ -394,3 +394,21 @@ async def test_a_hold_that_slurm_does_not_allow_leaves_the_job_to_slurm(world):
     assert ran(world, key)
     with pytest.raises(SlurmError):
         world.slurm.job("999")
+
+
+async def test_a_job_whose_reservation_ends_waits_for_its_user_as_with_slurm_alone(world):
+    # given a job that waits for a node of its reservation, and free nodes outside
+    world.slurm.reserve("exam", ("n1",), world.clock.now() - 10, world.clock.now() + 3600)
+    first, key = (world.sbatch(100.0, gpus_per_node=8, reservation="exam") for _ in range(2))
+    await world.go_on(5)
+    assert world.phase(first) is Phase.RUNNING
+    # when the reservation ends, then it is placed nowhere, and its user may release it
+    world.slurm.expire_reservation("exam")
+    result = await world.turn()
+    assert "its reservation has ended" in result.observation.standings[key].why
+    await world.go_on(200, step_s=5)
+    assert world.phase(key) is Phase.PENDING
+    assert world.slurm.job(key.job_id).admin_comment == USER_HOLD_MARK
+    world.slurm.user_release(key.job_id)
+    await world.go_on(20)
+    assert world.phase(key) is Phase.RUNNING

@@ -119,6 +119,16 @@ def test_reservations_are_kept_for_their_jobs():
     assert state.node_sets[state.jobs.node_set[1]].tolist() == [False, False, True, True]
 
 
+def test_a_job_of_several_reservations_is_given_to_slurm():
+    held = [
+        SlurmReservation(name, frozenset({node}), NOW_S - 10, NOW_S + 10_000)
+        for name, node in (("a", "n1"), ("b", "n2"))
+    ]
+    asks = job("1", reservation="a,b")
+    seen = observe(snapshot(asks, job("2", reservation="a"), reservations=tuple(held)))
+    assert dict(seen.to_yield) == {asks.key: "requests one of several reservations (a,b)"}
+
+
 def test_a_short_job_may_use_nodes_of_a_later_reservation():
     later = SlurmReservation("exam", frozenset({"n1"}), NOW_S + 5000, NOW_S + 10_000)
     short, long = job("1", time_limit_s=600.0), job("2", time_limit_s=6000.0)

@@ -116,6 +116,19 @@ async def test_jobs_of_a_dead_controller_run(house: House) -> None:
     assert all(HOLD_MARK not in house.slurm.job(key.job_id).admin_comment for key in keys)
 
 
+async def test_a_job_whose_reservation_has_ended_is_left_to_its_user(house: House) -> None:
+    house.slurm.reserve("exam", ("n1",), house.clock.now() - 10, house.clock.now() + 3600)
+    key = house.submit(reservation="exam")
+    await house.die()
+    house.slurm.expire_reservation("exam")
+    assert (await house.look()).released == ()
+    job = house.slurm.job(key.job_id)
+    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    house.slurm.user_release(key.job_id)
+    await house.clock.advance(30)
+    assert house.slurm.job(key.job_id).phase is Phase.RUNNING
+
+
 async def test_jobs_are_released_too_without_a_lease(house: House) -> None:
     key = house.submit()
     house.path.unlink()

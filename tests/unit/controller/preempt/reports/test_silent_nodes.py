@@ -111,6 +111,19 @@ async def test_a_moved_job_waits_for_a_bounded_time_rather_than_go_where_the_age
         assert list(world.nodes(mine.key)) == ["n4"]
 
 
+async def test_a_moved_job_boots_a_node_that_power_saving_has_off(folder: Path) -> None:
+    async with preempted_world(folder, ("n1", "n2", "n3")) as cluster, asking(folder / "admin.sock") as admin:
+        world = cluster.world
+        world.slurm.node_sleep("n4", boot_s=30.0)
+        mine, *_ = [await cluster.running(8, nodes=1) for _ in range(3)]
+        await admin.Preempt(pb.PreemptRequest(job_id=mine.key.job_id, away=True))
+        await cluster.comes_to(Stage.SAVED)
+        await world.cycle.errands()
+        await world.go_on(10)
+        assert list(world.nodes(mine.key)) == ["n4"]
+        assert world.phase(mine.key) is Phase.CONFIGURING
+
+
 class _Ahead(RealClock):
     """The clock of a machine on which it is an hour later than it is."""
 

@@ -157,6 +157,23 @@ def test_dependencies_as_sbatch_takes_them() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "started", "available"),
+    [
+        ("IDLE+CLOUD+POWERED_DOWN", None, True),
+        ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", None, True),
+        ("IDLE+POWERED_DOWN", 1_700_000_000, True),
+        ("IDLE+POWERED_DOWN", None, False),
+        ("IDLE+CLOUD", None, False),
+        ("IDLE+CLOUD+POWERING_DOWN", 1_700_000_000, False),
+    ],
+)
+async def test_nodes_that_power_saving_has_off(state: str, started: int | None, available: bool) -> None:
+    world = World(JobRow(id=7))
+    world.module.nodes[0].state, world.module.nodes[0].slurmd_start_time = state, started
+    assert (await world.client.snapshot()).nodes[0].available is available
+
+
 async def test_a_snapshot_keeps_what_has_not_changed() -> None:
     world = World(JobRow(id=7), JobRow(id=8))
     first = await world.client.snapshot()

@@ -6,6 +6,8 @@ from controller.base.errors import SlurmReplyError
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.scontrol.parse_nodes import (
     NOT_REGISTERED,
+    NOT_REGISTERED_ASLEEP,
+    name_if_registered,
     node_is_available,
     parse_node,
     parse_partition,
@@ -51,14 +53,40 @@ def test_a_node_that_has_not_registered_since_slurmctld_started(never: str) -> N
     assert parse_node(drained.replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}")).reason == "fans"
 
 
+@pytest.mark.parametrize("never", ["None", "Unknown"])
+@pytest.mark.parametrize("state", ["IDLE+CLOUD+POWERED_DOWN", "MIXED+CLOUD+NOT_RESPONDING+POWERING_UP"])
+def test_a_cloud_node_that_sleeps_need_not_have_registered(state: str, never: str) -> None:
+    line = node_line(state=state).replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}")
+    assert (parse_node(line).available, parse_node(line).reason) == (True, "")
+    assert name_if_registered(line) == "n1"
+
+
+@pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "MIXED+NOT_RESPONDING+POWERING_UP"])
+def test_another_node_that_sleeps_must_have_registered_because_slurm_would_not_know_its_gpus(state: str) -> None:
+    assert parse_node(node_line(state=state)).available
+    line = node_line(state=state).replace(f"SlurmdStartTime={at()}", "SlurmdStartTime=None")
+    assert (parse_node(line).available, parse_node(line).reason) == (False, NOT_REGISTERED_ASLEEP)
+    assert name_if_registered(line) == ""
+
+
+def test_a_node_sleeps_until_it_has_booted() -> None:
+    states = ["IDLE+POWERED_DOWN", "MIXED+NOT_RESPONDING+POWERING_UP", "IDLE~", "MIXED#", "IDLE", "IDLE+POWERING_DOWN"]
+    assert [parse_node(node_line(state=state)).is_asleep for state in states] == [True, True, True, True, False, False]
+
+
 def test_a_node_without_gpus() -> None:
     assert parse_node(node_line(gres="(null)")).gpus == 0
 
 
 @pytest.mark.parametrize(
     "state",
-    ["IDLE", "MIXED", "ALLOCATED", "IDLE+PLANNED", "IDLE+RESERVED", "MIXED+CLOUD", "ALLOCATED+COMPLETING", "IDLE-"],
-)
+    [
+        "IDLE", "MIXED", "ALLOCATED", "IDLE+PLANNED", "IDLE+RESERVED", "MIXED+CLOUD", "ALLOCATED+COMPLETING", "IDLE-",
+        "IDLE+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "IDLE~", "IDLE+POWERING_UP", "IDLE+POWER_UP", "MIXED#",
+        "MIXED+POWERED_DOWN", "IDLE+NOT_RESPONDING+POWERED_DOWN", "MIXED+NOT_RESPONDING+POWERING_UP",
+        "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP",
+    ],
+)  # fmt: skip
 def test_states_in_which_jobs_may_start(state: str) -> None:
     assert node_is_available(state)
 
@@ -67,8 +95,9 @@ def test_states_in_which_jobs_may_start(state: str) -> None:
     "state",
     [
         "DOWN", "DOWN*", "DOWN+DRAIN", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE*", "IDLE+NOT_RESPONDING", "UNKNOWN+NOT_RESPONDING",
-        "IDLE+MAINT", "IDLE+FAIL", "FUTURE", "IDLE+POWERING_UP", "IDLE+POWERED_DOWN", "IDLE+INVALID_REG",
-        "IDLE+REBOOT_ISSUED", "ERROR", "IDLE+BLOCKED", "IDLE+POWERING_DOWN", "IDLE@", "IDLE$",
+        "IDLE+MAINT", "IDLE+FAIL", "FUTURE", "IDLE+POWER_DOWN", "IDLE+POWER_DRAIN", "IDLE+INVALID_REG",
+        "IDLE+REBOOT_ISSUED", "ERROR", "IDLE+BLOCKED", "IDLE+POWERING_DOWN", "IDLE@", "IDLE$", "IDLE%", "IDLE!",
+        "DOWN+POWERED_DOWN+NOT_RESPONDING", "IDLE+DRAIN+POWERED_DOWN", "IDLE+POWERED_DOWN+POWER_DOWN", "IDLE+CLOUD+NOT_RESPONDING",
     ],
 )  # fmt: skip
 def test_states_in_which_none_may(state: str) -> None:
