@@ -16,6 +16,7 @@ import torch
 
 from ...hook.save_requests import MAX_PAUSE_S
 from ..errors import Refused
+from .descriptors import make_room
 from .gloo_group import GlooGroup, Operation
 
 _MAX_APART_S = MAX_PAUSE_S + 600.0
@@ -86,12 +87,13 @@ class GlooRanks:
     """The ranks of torch.distributed's default group."""
 
     def __init__(self) -> None:
-        """Create the groups; on all ranks."""
+        """Create the groups; on all ranks. Raises Refused."""
         import torch.distributed as dist
 
         self._dist = dist
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
+        make_room(self.world_size)
         self._training = GlooGroup(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
         self._writing = GlooGroup(dist, _WRITING_S)
         self._pid = os.getpid()
