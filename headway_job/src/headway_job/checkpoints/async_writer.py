@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -61,6 +62,9 @@ class AsyncWriter:
         Bound: the two of one save."""
         self._own_end_s: Optional[float] = None
         """When this rank's own part of the save was written, or failed."""
+        self._pid = os.getpid()
+        self._given_up = False
+        """The end of the run or of the program has waited long enough."""
         self.saved_step: Optional[int] = None
         """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
 
@@ -101,6 +105,12 @@ class AsyncWriter:
                 break
             self._wait_for_thread(_POLL_S if most_s is None else min(_POLL_S, begun_s + most_s - now_s))
         return not self.busy
+
+    def wait_at_end(self, most_s: float, others_s: Optional[float] = None) -> None:
+        """Wait at the end of the run or of the program, unless an earlier call has given up. In a forked child, return at once."""
+        if self._pid == os.getpid() and not self._given_up and not self.wait(max(most_s, 0.0), others_s):
+            self._given_up = True
+            log(logging.WARNING, "A checkpoint was still being written when the run ended, and will not be complete.")
 
     def _wait_for_thread(self, most_s: float) -> None:
         if self._thread is not None and self._thread.is_alive():

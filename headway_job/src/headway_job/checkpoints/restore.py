@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -13,7 +13,7 @@ from . import divided, registered_names, resume_memory
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
-from .state import memory, state_dict
+from .state import memory, module_versions, state_dict
 from .state import rng as rng_state
 from .state.dtensor import shards_from
 from .state.shards import ShardReader, read_index
@@ -44,6 +44,8 @@ class LoadedCheckpoint(NamedTuple):
     """None = nothing was sharded."""
     divided: List[str]
     """Names of objects of which each rank has saved different tensors."""
+    versions: Dict[str, Any]
+    """Name -> the versions of its modules, not checked yet; an earlier version of this package has saved none."""
 
 
 class Resumed(NamedTuple):
@@ -288,7 +290,14 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     rng = own["rng"] if ranks.rank < manifest.world_size else None
     shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
     parts = first.get(state_dict.DIVIDED, [])
-    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts)
+    versions = {**_versions(first, shared), **_versions(own, own["own"])}
+    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts, versions)
+
+
+def _versions(state: Dict[str, Any], names: Container[str]) -> Dict[str, Any]:
+    """Return what a rank's file says of the versions of modules in these objects."""
+    found = state.get(module_versions.KEY)
+    return {name: of for name, of in found.items() if name in names} if isinstance(found, dict) else {}
 
 
 def _read_state(catalog: Catalog, folder: str, name: str, *, own: bool = True) -> Dict[str, Any]:
@@ -314,7 +323,7 @@ def _fitted(
     fitted: Dict[str, Any] = {}
     trouble: Optional[Exception] = None
     try:
-        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards, budget)
+        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards, budget, loaded.versions)
     except Exception as error:
         # As in _checked; and torch's errors if the model has changed.
         trouble = error

@@ -10,22 +10,20 @@ something wrong; later, during the training, nothing is raised.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import sys
-import threading
 import time
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
 from ..hook import process
-from . import earlier_job, equal_ranks, job_log, registered_names
+from . import earlier_job, equal_ranks, job_log, program_end, registered_names
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
-from .exception_origin import is_propagating, program_is_failing, raised_by_us
+from .exception_origin import is_propagating, raised_by_us
 from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
@@ -37,9 +35,6 @@ from .stores.base import Store
 from .stores.location import open_store
 
 _log = logging.getLogger("headway_job")
-_EXIT_WAIT_S = 600.0
-_OTHERS_WAIT_S = 60.0
-"""After an exception: time for other ranks, which may never begin to write their part of the save."""
 _END_MEETING_S = 30.0
 """Time for other ranks to reach the end of the run, in addition to the time for writing."""
 
@@ -65,7 +60,8 @@ class Run:
         self.start = 0
         """Number of the first step to do: 0, or the step after the restored checkpoint."""
         self._ranks = ranks
-        self._objects = objects
+        self._objects: Optional[StatefulObjects] = objects
+        """None once the run saves no more: a run that has ended keeps no model."""
         self._every_s = every_s
         self._every_steps = every_steps or 0
         self._seed = seed
@@ -80,7 +76,8 @@ class Run:
         self._number = 1
         self._saved_s = time.monotonic()
         self._closed = False
-        self._given_up = False
+        self._late = False
+        """A step was made after the end of the run, and that was logged."""
         self._pid = os.getpid()
         self._handled_before = sys.exc_info()[1]
         """An exception that the program was handling before it trained."""
@@ -99,7 +96,8 @@ class Run:
         """Note that the step with that number is done (counted from 0; by default the one after the last)."""
         self._next = (self._next if number is None else number) + 1
         self._boundary += 1
-        if self._agreement.left or self._is_forked:
+        if self._objects is None or self._agreement.left or self._is_forked:
+            self._note_late_step()
             return
         if self._every_steps and self._next % self._every_steps == 0:
             self.trigger.request()
@@ -121,7 +119,7 @@ class Run:
         """True if a checkpoint was restored."""
         return self._resumed is not None
 
-    def close(self, most_s: float = _EXIT_WAIT_S) -> None:
+    def close(self, most_s: float = program_end.EXIT_WAIT_S) -> None:
         """End the training: save once more if that was requested, and wait at most `most_s` for what is being written.
 
         Call it before torch.distributed is shut down; `steps` calls it. While an exception propagates, as in a `finally`, other
@@ -137,14 +135,25 @@ class Run:
             self._leave()
         elif not self._agreement.left:
             self._save_at_the_end(until_s)
-        self._wait(max(until_s - time.monotonic(), 0.0), _OTHERS_WAIT_S if raised else None)
+        self._writer.wait_at_end(until_s - time.monotonic(), program_end.OTHERS_WAIT_S if raised else None)
         if not self._writer.busy and not self._agreement.left:
             self._ranks.settle()
+        self._objects = self._handled_before = None
 
     @property
     def _is_forked(self) -> bool:
         """True in a child of this process, to which neither the run nor the connections to other ranks belong."""
         return os.getpid() != self._pid
+
+    def _note_late_step(self) -> None:
+        """Say once that the run was closed before its last step."""
+        if self._closed and not self._late and not self._is_forked:
+            self._late = True
+            job_log.log(
+                logging.WARNING,
+                "Step %d was made after run.close(), which ends the run: nothing more is saved. Call it after the last step.",
+                self._next,
+            )
 
     def _exchange(self, *, now: bool) -> None:
         """Save if the ranks agree to. Raises none of our errors: if they cannot agree, the training goes on without checkpoints."""
@@ -164,7 +173,7 @@ class Run:
         try:
             if not self._agreement.end(until_s + _END_MEETING_S):
                 return
-            self._wait(until_s - time.monotonic())
+            self._writer.wait_at_end(until_s - time.monotonic())
             if self._agreement.may_begin(until_s + _END_MEETING_S):
                 self._begin_save(0, 0)
             else:
@@ -181,6 +190,7 @@ class Run:
         """Save no more in this run. It is logged once, on all ranks, since `_agreement.left` becomes true on all."""
         why = str(error).split("\n", maxsplit=1)[0] if raised_by_us(error) else f"{type(error).__name__} was raised"
         matters = not self._closed or self._pauses.wanted or self.trigger.pending
+        self._objects = None
         self._pauses.stop_saving(f"the run saves no more: {why}")
         if matters:
             job_log.log(
@@ -202,6 +212,7 @@ class Run:
         return self.trigger.pending or self._pauses.wanted
 
     def _begin_save(self, pause_ms: int, key: int) -> None:
+        assert self._objects is not None, "only a run that has not ended saves"
         self._writer.wait(None)  # it is busy only at the end of the run, where all ranks wait
         self.trigger.clear()
         self._pauses.save_began(self._next, pause_ms, key)
@@ -219,25 +230,14 @@ class Run:
         self._writer.begin(Save(self._number, self._next, self._seed, state, time.monotonic() - begun_s))
         self._number += 1
 
-    def _at_exit(self) -> None:
-        """Wait for the writing, as the program may not have called `close`."""
-        self._wait(_EXIT_WAIT_S, _OTHERS_WAIT_S if program_is_failing() else None)
-
-    def _wait(self, most_s: float, others_s: Optional[float] = None) -> None:
-        """Wait for the writing, unless an earlier call has given up."""
-        if not self._is_forked and not self._given_up and not self._writer.wait(max(most_s, 0.0), others_s):
-            self._given_up = True
-            job_log.log(
-                logging.WARNING,
-                "A checkpoint was still being written when the run ended, and will not be complete.",
-            )
-
-    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int, optional: Sequence[str]) -> None:
+    def _restore(
+        self, loaded: Optional[LoadedCheckpoint], objects: StatefulObjects, number: int, optional: Sequence[str]
+    ) -> None:
         self._number = number
         count = os.environ.get("SLURM_RESTART_COUNT", "0")
         restarts = int(count) if count.isdecimal() else 0
         if loaded is not None:
-            self._resumed = restore_into(loaded, self._objects, self._ranks, optional)
+            self._resumed = restore_into(loaded, objects, self._ranks, optional)
             self.start = self._next = self._resumed.step
             self._writer.note_restored(self._resumed.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
@@ -291,19 +291,7 @@ def checkpoint(
     run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
     loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
-    run._restore(loaded, number, optional)
+    run._restore(loaded, objects, number, optional)
     install_signal_handler(run.trigger)
-    _call_at_exit(run._at_exit)
+    program_end.wait_for(run._writer)
     return run
-
-
-def _call_at_exit(function: Callable[[], None]) -> None:
-    """Let Python call it twice at its end: before thread pools refuse new work, which clients of remote stores need, and at last.
-
-    Between the two calls, the program's own threads may still train.
-    """
-    atexit.register(function)
-    try:
-        threading._register_atexit(function)  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError):
-        pass  # Python < 3.9, or the main thread has ended

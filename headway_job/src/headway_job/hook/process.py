@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from .batch_size import hook_loaders
+from .compiled_step import traceable
 from .profiler_guard import ProfilerGuard
 from .save_requests import SaveRequests
 from .step_counter import StepCounter, step_hook
@@ -213,7 +214,7 @@ def _hook_optimizers(counter: StepCounter) -> None:
     module: Any = sys.modules["torch.optim.optimizer"]
     hook = step_hook(counter)
     if hasattr(module, "register_optimizer_step_post_hook"):
-        module.register_optimizer_step_post_hook(hook)
+        module.register_optimizer_step_post_hook(traceable(hook))
         return
     # torch < 2.1: replace a method that each optimizer's step calls at its end, which torch has for its own profiler
     original = module.Optimizer._optimizer_step_code

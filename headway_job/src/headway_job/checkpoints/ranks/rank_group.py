@@ -10,12 +10,13 @@ import atexit
 import os
 import time
 from contextlib import suppress
-from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Set, Tuple
 
 import torch
 
 from ...hook.save_requests import MAX_PAUSE_S
 from ..errors import Refused
+from .descriptors import make_room
 from .gloo_group import GlooGroup, Operation
 
 _MAX_APART_S = MAX_PAUSE_S + 600.0
@@ -86,16 +87,18 @@ class GlooRanks:
     """The ranks of torch.distributed's default group."""
 
     def __init__(self) -> None:
-        """Create the groups; on all ranks."""
+        """Create the groups; on all ranks. Raises Refused."""
         import torch.distributed as dist
 
         self._dist = dist
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
+        make_room(self.world_size)
         self._training = GlooGroup(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
         self._writing = GlooGroup(dist, _WRITING_S)
         self._pid = os.getpid()
-        atexit.register(self._at_exit)
+        _unsettled.add(self)
+        atexit.register(_keep_unsettled)
         self._broken = False
         """The last call of `launch` or `result` failed: a gloo group cannot be used after an error."""
 
@@ -149,10 +152,10 @@ class GlooRanks:
 
     def settle(self) -> None:
         """Leave the groups to the program's `destroy_process_group`."""
-        self._training.release()
-        self._writing.release()
+        if all([self._training.release(), self._writing.release()]):
+            _unsettled.discard(self)
 
-    def _at_exit(self) -> None:
+    def keep_at_exit(self) -> None:
         """Keep what gloo's threads may still hold: after the end of Python they could not free it."""
         if os.getpid() == self._pid:
             self._training.keep()
@@ -163,6 +166,15 @@ class GlooRanks:
         others = [torch.empty_like(own) for _ in range(self.world_size)]
         work = self._dist.all_gather(others, own, group=self._writing.group, async_op=True)
         return others, self._writing.started(work, [own, *others])
+
+
+_unsettled: Set[GlooRanks] = set()
+"""Bound: the runs that were not closed, or whose last operation has no answer."""
+
+
+def _keep_unsettled() -> None:
+    for ranks in list(_unsettled):
+        ranks.keep_at_exit()
 
 
 def join_ranks() -> RankGroup:

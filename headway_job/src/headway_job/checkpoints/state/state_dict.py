@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Dict, List, Mapping, NamedTuple, Optional
 import torch
 
 from ..errors import CheckpointError, Refused
-from . import memory, older_file, rng, tensor_file, tree_text
+from . import memory, module_versions, older_file, rng, tensor_file, tree_text
 from .dtensor import (
     Signature,
     StatefulObject,
@@ -43,8 +43,8 @@ class StatefulObjects:
         for name, given in by_name.items():
             _check_methods(name, given)
         self._objects = stateful_objects(by_name)
-        for each in self._objects:
-            _check_state(each)
+        self._versions = {each.name: _check_state(each) for each in self._objects}
+        """Name -> the versions of its modules, for checkpoints without versions."""
         self.signatures = {name: self._signature(name) for name in objects}
         """Name -> the tensors of its objects, as they are compared over ranks; also for names without an object."""
         self.divided: List[str] = []
@@ -79,6 +79,7 @@ class StatefulObjects:
         budget = memory.MemoryBudget(memory.left_bytes())
         shards: List[Shard] = []
         shared = {}
+        versions: Dict[str, module_versions.Versions] = {}
         trouble: Optional[Exception] = None
         # Own objects first: if there is too little memory for all, rank 0 notices it before it copies what is shared.
         for each in sorted(self._objects, key=_is_shared):
@@ -86,11 +87,13 @@ class StatefulObjects:
                 continue
             try:
                 if not _is_shared(each):
-                    state["own"][each.name] = deep_copy(
-                        each.state(), self._own_budget(each, budget, here), (each.name,)
-                    )
+                    own_budget = self._own_budget(each, budget, here)
+                    state["own"][each.name] = deep_copy(_taken(each, versions), own_budget, (each.name,))
                 elif rank == 0 or self._sharded:
-                    shared[each.name] = split_shards(each, each.state(), shards, budget, here=here, keep=rank == 0)
+                    noted = versions if rank == 0 else {}
+                    shared[each.name] = split_shards(
+                        each, _taken(each, noted), shards, budget, here=here, keep=rank == 0
+                    )
             except Exception as error:
                 # A user's own object may raise anything.
                 trouble = trouble or error
@@ -102,6 +105,7 @@ class StatefulObjects:
                 state[DIVIDED] = list(self.divided)
         if self._sharded:
             state["pieces"] = shards
+        state[module_versions.KEY] = {name: found for name, found in versions.items() if found}
         return state
 
     def _own_budget(self, each: StatefulObject, budget: memory.MemoryBudget, here: int) -> memory.MemoryBudget:
@@ -120,10 +124,12 @@ class StatefulObjects:
         own: Mapping[str, Any],
         shards: Optional[ShardReader],
         budget: memory.MemoryBudget,
+        versions: Mapping[str, Any],
     ) -> Dict[str, Any]:
         """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, MemoryError, and the store's errors.
 
-        `budget`: for tensors whose parts are joined.
+        `budget`: for tensors whose parts are joined. `versions`: name -> the versions of its modules, as the file contains them. If
+        it contains none, as in checkpoints of earlier versions of this package, the modules' own versions are used.
 
         As in `copy`, if one object raises, those in which all ranks take part are processed nevertheless.
         """
@@ -135,7 +141,10 @@ class StatefulObjects:
                 continue
             state = saved[each.name]  # None, too, can be the state of a user's object
             try:
-                found[each.name] = join_shards(each, state, shards, budget) if _is_shared(each) else state
+                fitted = join_shards(each, state, shards, budget) if _is_shared(each) else state
+                known = module_versions.checked(versions.get(each.name))
+                known = self._versions[each.name] if known is None else known
+                found[each.name] = module_versions.attached(fitted, known, each.given)
             except Refused as error:
                 trouble = trouble or _caused(_does_not_fit(each.name, error), error)
             except Exception as error:
@@ -228,16 +237,25 @@ def _is_shared(each: StatefulObject) -> bool:
     return known or isinstance(each.given, (torch.nn.Module, torch.optim.Optimizer))
 
 
+def _taken(each: StatefulObject, versions: Dict[str, module_versions.Versions]) -> Any:
+    """Return the state of an object, and note the versions of its modules. The caller drops it at once: it may be a copy."""
+    state = each.state()
+    versions[each.name] = module_versions.versions_in(state)
+    return state
+
+
 def _check_methods(name: str, given: Any) -> None:
     if not callable(getattr(given, "state_dict", None)) or not callable(getattr(given, "load_state_dict", None)):
         raise Refused(f"{name} has no state_dict and load_state_dict. Leave it out, or give it both methods.")
 
 
-def _check_state(each: StatefulObject) -> None:
-    """Raise Refused now, rather than when the checkpoint is needed."""
+def _check_state(each: StatefulObject) -> module_versions.Versions:
+    """Return the versions of its modules. Raise Refused now, rather than when the checkpoint is needed."""
     try:
         path = (each.name,)
-        tree_text.dumps(with_tiny_tensors(each.test_state(), path), path)
+        state = each.test_state()
+        tree_text.dumps(with_tiny_tensors(state, path), path)
+        versions = module_versions.versions_in(state)
     except CheckpointError:
         raise
     except Exception as error:
@@ -253,6 +271,7 @@ def _check_state(each: StatefulObject) -> None:
             f"{each.name} has a tensor that is sharded over ranks. headway_job.checkpoint saves such tensors for models and "
             "optimizers only: make it a torch.nn.Module, or leave it out."
         )
+    return versions
 
 
 def _caused(refused: Refused, error: Exception) -> Refused:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from headway_job import checkpoint
-from headway_job.checkpoints import run as run_module
+from headway_job.checkpoints import program_end
 
 from tests.unit.headway_job.checkpoints.training import Training, saved_at
 
@@ -20,7 +20,7 @@ def main(rank: int, meeting: str, folder: Path, how: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     signal.alarm(50)
     torch.set_num_threads(1)
-    run_module._OTHERS_WAIT_S = run_module._EXIT_WAIT_S = 0.3
+    program_end.OTHERS_WAIT_S = program_end.EXIT_WAIT_S = 0.3
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     training = Training(rank, 1)
     run = checkpoint(str(folder), **training.parts())
