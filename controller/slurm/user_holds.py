@@ -268,10 +268,14 @@ def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
     if not holds:
         return {}
     return {
-        job.key.job_id: Hold(holds[str(job.array_job_id)].time_s, job.key.submit_time_s, job.restarts, job.user_id)
+        job.key.job_id: _hold_of(job, holds[str(job.array_job_id)].time_s)
         for job in jobs
         if is_for_next_run(job, holds) and not _has_own(job, holds)
     }
+
+
+def _hold_of(job: SlurmJob, time_s: float) -> Hold:
+    return Hold(time_s, job.key.submit_time_s, job.restarts, job.user_id)
 
 
 def is_for_next_run(job: SlurmJob, holds: Holds) -> bool:
@@ -303,7 +307,7 @@ def record_lost_reservations(folder: HoldFolder, jobs: Iterable[SlurmJob]) -> No
     for job in jobs:
         if job.has_lost_reservation and HOLD_MARK in job.marks:
             try:
-                folder.write(job.key.job_id, float(job.key.submit_time_s))
+                folder.write(job.key.job_id, _hold_of(job, job.key.submit_time_s))
             except OSError as error:  # tried again; until then the job is not placed
                 log.warning("hold_not_recorded", job=job.key.job_id, problem=str(error))
 
