@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.slurm.configuration import installed_files
+from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf, list_items, physical_lines
 from controller.slurm.configuration.editing import block_of, has_heading, with_item, with_value
 from slurm.setup.record import Edit, Record, parse_record, record_path, record_text
@@ -208,15 +208,21 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
         return
     chained = folder / installed_files.CHAINED_LUA_NAME
     _plan_file(draft, chained, source, 0o644, runtime_dir, read)
-    if not installed_files.loads_ours(there):
-        draft.conflicts.append(
-            Conflict(
-                "JobSubmitPlugins",
-                f"{own} is your own script and stays as it is. Headway's script is installed beside it, as {chained}. To run "
-                f'both, add this as the last line of your script: dofile("{chained}")\n'
-                "Your functions run first, and what they refuse stays refused.",
-            )
+    if text := _loading_problem(there, own, chained):
+        draft.conflicts.append(Conflict("JobSubmitPlugins", text))
+
+
+def _loading_problem(there: str, own: Path, chained: Path) -> str | None:
+    """Return what the operator has to do so that the site's script runs Headway's; None where it does."""
+    if not site_lua.loads_ours(there):
+        return (
+            f"{own} is your own script and stays as it is. Headway's script is installed beside it, as {chained}. To run both, add "
+            f'this to your script {site_lua.PLACE}: dofile("{chained}")\n'
+            "Your functions run first, and what they refuse stays refused."
         )
+    if problem := site_lua.misplaced(there):
+        return f"{own}: {problem}. Move that line: your script needs it {site_lua.PLACE}"
+    return None
 
 
 def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks) -> None:

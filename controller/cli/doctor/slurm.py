@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.doctor.scheduling import scheduling_findings
 from controller.cli.doctor.seen import Seen, SlurmSeen
-from controller.slurm.configuration import installed_files
+from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import list_items
 from policies.serving.runtime.finding import Finding, Level
 
@@ -131,7 +131,10 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: Use
     text = host.text(path)
     if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
         return problem
-    if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
+    if text is not None and installed_files.script_version(text) is None and site_lua.loads_ours(text):
+        if misplaced := site_lua.misplaced(text):
+            mend = f"move that line: the script needs it {site_lua.PLACE}"
+            return Finding("job-submit-lua", Level.ERROR, f"{path}: {misplaced}", mend)
         path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
         if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
@@ -141,9 +144,8 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: Use
             "job-submit-lua", Level.ERROR, f"{path}: does not exist, or cannot be read", f"run {_SETUP} as root"
         )
     if installed_files.script_version(text) is None:
-        mend = (
-            f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
-        )
+        line = f'dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
+        mend = f"{_SETUP}, and add to that script {site_lua.PLACE}: {line}"
         return Finding(
             "job-submit-lua", Level.ERROR, f"{path} is the site's own script, and does not load Headway's", mend
         )

@@ -151,6 +151,24 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
     assert site.setup("--check").exit_code == 0
 
 
+def test_the_line_stands_before_a_final_return_and_after_the_sites_functions(site: Site) -> None:
+    own, line = site.folder / "job_submit.lua", f'dofile("{site.folder}/headway.lua")\n'
+    functions = "function slurm_job_submit()\n  return slurm.SUCCESS\nend\n"
+    own.write_text(functions + "return slurm.SUCCESS\n")
+    assert "as its last line, but before a final `return`: dofile(" in site.setup("--apply").output
+
+    for wrong, problem in (
+        (functions + "return slurm.SUCCESS\n" + line, "line 5 loads Headway's script after the `return` of line 4"),
+        (line + functions, "line 1 loads Headway's script, and line 2 defines slurm_job_submit after it"),
+    ):
+        own.write_text(wrong)
+        result = site.setup("--check")
+        assert result.exit_code == 1
+        assert f"needs your decision: JobSubmitPlugins: {own}: {problem}" in result.output
+    own.write_text(functions + line + "return slurm.SUCCESS\n")
+    assert site.setup("--check").exit_code == 0
+
+
 def test_a_line_that_is_commented_out_loads_nothing(site: Site) -> None:
     (site.folder / "job_submit.lua").write_text('-- dofile("/etc/slurm/headway.lua")\n')
 

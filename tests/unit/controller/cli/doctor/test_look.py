@@ -614,6 +614,15 @@ def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
     house.host.texts[ETC / "headway.lua"] = LUA.read_text()
     assert house.wrong() == []
 
+    for text in (
+        'return slurm.SUCCESS\ndofile("/etc/slurm/headway.lua")\n',
+        'dofile("/etc/slurm/headway.lua")\nfunction slurm_job_modify() end\n',
+    ):
+        house.host.texts[ETC / "job_submit.lua"] = text
+        (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+        assert (finding.check, finding.level) == ("job-submit-lua", Level.ERROR)
+        assert "move that line: the script needs it as its last line, but before a final `return`" in finding.mend
+
 
 def test_a_slurmctld_that_runs_as_a_user_who_cannot_enter(house: Installation) -> None:
     house.host.users = (FOREIGN,)
