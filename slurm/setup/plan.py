@@ -37,12 +37,14 @@ ReadFile = Callable[[Path], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ScriptChecks:
-    """Requirements of slurmctld on a script that it loads; it does not start with a script that fails one."""
+    """Requirements of Slurm on scripts: slurmctld does not start with a Lua script that fails one, jobs fail with such a hook."""
 
     error: Callable[[str], str | None] = lambda _text: None
     """Returns why a Lua text cannot be parsed; None when it can be, or when that cannot be checked."""
     readable: Callable[[Path, str], bool] = lambda _path, _user: True
     """Returns whether that user can read an existing file; True when that cannot be checked."""
+    runnable: Callable[[Path, str | None], bool] = lambda _path, _user: True
+    """Returns whether that user (None: any user) can run an existing script; True when that cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,6 @@ def make_plan(
     draft = _Draft(conf)
     folder = conf.path.parent
     _plan_lua(draft, sources.lua, folder, runtime_dir, read)
-    if checks is not None:
-        _check_lua(draft, folder, read, checks)
     event_hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
     _plan_file(draft, event_hook, sources.event_hook, 0o755, runtime_dir, read)
     for key in installed_files.EVENT_KEYS:
@@ -153,6 +153,9 @@ def make_plan(
     elif not draft.conf.value("TaskProlog"):
         draft.notes.append(TASK_PROLOG_LEFT_OUT)
     _plan_scheduler_parameters(draft)
+    if checks is not None:
+        _check_lua(draft, folder, read, checks)
+        _check_hooks(draft, event_hook, task_prolog, checks)
     return SetupPlan(
         changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
@@ -248,6 +251,24 @@ def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks
                     "chmod o+x the folders above it",
                 )
             )
+
+
+def _check_hooks(draft: _Draft, event_hook: Path, task_prolog: Path | None, checks: ScriptChecks) -> None:
+    """Add a conflict for each existing hook that cannot be run by the user as whom Slurm runs it."""
+    slurm_user = draft.conf.value("SlurmUser") or "root"
+    runs: list[tuple[str, Path | None, str | None, str]] = [
+        (
+            installed_files.EVENT_KEYS[0],
+            event_hook,
+            slurm_user,
+            f"{slurm_user}, the user of slurmctld, which requeues all batch jobs then",
+        ),
+        ("TaskProlog", task_prolog, None, "every user, so that jobs fail"),
+    ]
+    for key, path, user, who in runs:
+        if path is not None and not checks.runnable(path, user):
+            mend = f"chmod a+rx {path}, and chmod a+x the folders above it"
+            draft.conflicts.append(Conflict(key, f"{path} cannot be run by {who}: {mend}"))
 
 
 def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,6 +17,14 @@ from tests.unit.slurm.setup.site import BARE, Site
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture
+def open_site() -> Iterator[Site]:
+    """A site whose folder every user may enter; pytest's own folders are closed."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Site(Path(name))
 
 
 @pytest.mark.parametrize("options", [(), ("--check",), ("--check", "--json")])
@@ -214,7 +224,48 @@ def test_task_prolog_is_only_set_when_asked_for(site: Site) -> None:
     assert "every compute node" in asked.output
 
 
-def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(site: Site) -> None:
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_every_user_reaches_what_is_installed_under_any_umask(open_site: Site, umask: int) -> None:
+    """Slurm requeues every batch job while PrologSlurmctld fails, and jobs fail while users cannot run TaskProlog."""
+    task_prolog = open_site.folder / "shared" / "headway" / "task_prolog.sh"
+    before = os.umask(umask)
+    try:
+        result = open_site.setup("--apply", "--task-prolog", str(task_prolog))
+    finally:
+        os.umask(before)
+
+    assert result.exit_code == 0, result.output
+    for script in (open_site.folder / "headway" / "slurmctld_event.sh", task_prolog):
+        for path in (script, *script.relative_to(open_site.folder).parents):
+            assert (open_site.folder / path).stat().st_mode & 0o777 == 0o755, path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmctld runs as another user than the owner of the files")
+@pytest.mark.parametrize(
+    ("closed", "mode", "key"),
+    [
+        ("headway", 0o700, "PrologSlurmctld: "),
+        ("headway/slurmctld_event.sh", 0o644, "PrologSlurmctld: "),
+        ("shared", 0o750, "TaskProlog: "),
+        ("shared/task_prolog.sh", 0o744, "TaskProlog: "),
+    ],
+)
+def test_a_hook_that_slurm_cannot_run_needs_a_decision(open_site: Site, closed: str, mode: int, key: str) -> None:
+    open_site.conf.write_text(BARE + "SlurmUser=daemon\n")
+    options = ("--task-prolog", str(open_site.folder / "shared" / "task_prolog.sh"))
+    open_site.setup("--apply", *options)
+    assert open_site.setup("--check", *options).exit_code == 0
+
+    (open_site.folder / closed).chmod(mode)
+    result = open_site.setup("--check", *options)
+
+    assert result.exit_code == 1
+    assert f"needs your decision: {key}{open_site.folder}/" in result.output
+    assert " cannot be run by " in result.output
+
+
+def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(open_site: Site) -> None:
+    site = open_site
     shared = site.folder / "task_prolog.sh"
     site.setup("--apply", "--task-prolog", str(shared))
     assert f"JOB_SIDE={shipped_job_side()}\n" in shared.read_text()
