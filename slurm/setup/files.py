@@ -124,7 +124,13 @@ def apply_plan(plan: SetupPlan) -> list[Written]:
 
     Raises ConfigurationError that names the file. Files written before it stay; the next run writes the others.
     """
-    return [write(change) for change in plan.changes]
+    written = [write(change) for change in plan.changes]
+    for path in plan.touched:
+        try:
+            os.utime(path)
+        except OSError as error:
+            raise ConfigurationError(f"{path}: its time cannot be renewed: {error}; run: touch {path}") from error
+    return written
 
 
 def apply_spank_plan(plan: SpankPlan) -> list[Written]:

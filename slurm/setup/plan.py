@@ -95,6 +95,8 @@ class SetupPlan:
     conflicts: tuple[Conflict, ...]
     notes: tuple[str, ...]
     next_steps: tuple[str, ...]
+    touched: tuple[Path, ...] = ()
+    """Scripts of the site that get a new time of change after everything is written. Their content stays."""
 
     @property
     def complete(self) -> bool:
@@ -118,6 +120,7 @@ class _Draft:
     conflicts: list[Conflict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
+    touched: list[Path] = field(default_factory=list)
 
     def set(self, key: str, value: str) -> None:
         """Set a value, and remember the lines before and after."""
@@ -160,7 +163,8 @@ def make_plan(
         changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
         notes=tuple(draft.notes),
-        next_steps=(*_copies(conf, draft.changes), *_next_steps(conf, draft.conf)),
+        next_steps=(*_copies(conf, draft), *_next_steps(conf, draft.conf)),
+        touched=tuple(draft.touched),
     )
 
 
@@ -211,6 +215,12 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
         return
     chained = folder / installed_files.CHAINED_LUA_NAME
     _plan_file(draft, chained, source, 0o644, runtime_dir, read)
+    if site_lua.loads_ours(there) and any(change.path == chained for change in draft.changes):
+        draft.touched.append(own)
+        draft.notes.append(
+            f"{own} gets a new time of change, and its content stays: slurmctld looks only at this time, and loads {chained} again "
+            "together with it"
+        )
     if text := _loading_problem(there, own, chained):
         draft.conflicts.append(Conflict("JobSubmitPlugins", text))
 
@@ -323,12 +333,13 @@ def _plan_file(draft: _Draft, path: Path, source: str, mode: int, runtime_dir: P
         draft.changes.append(FileChange(path, there, wanted, mode))
 
 
-def _copies(conf: SlurmConf, changes: list[FileChange]) -> Iterator[str]:
+def _copies(conf: SlurmConf, draft: _Draft) -> Iterator[str]:
     """Name the machines that need copies: the scripts run with slurmctld, and a slurmctld without job_submit.lua does not start."""
     machines = [setting.value for setting in conf.settings if setting.key.lower() == "slurmctldhost"]
-    if changes and len(machines) > 1:
-        files = ", ".join(str(change.path) for change in changes)
-        yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}"
+    if draft.changes and len(machines) > 1:
+        files = ", ".join(str(change.path) for change in draft.changes)
+        touch = "".join(f"; then there: touch {path}" for path in draft.touched)
+        yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}{touch}"
 
 
 def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli.doctor.loaded_conf import slurmctld_started_s
 from controller.cli.doctor.scheduling import scheduling_findings
 from controller.cli.doctor.seen import Seen, SlurmSeen
 from controller.slurm.configuration import installed_files, site_lua
@@ -90,9 +91,8 @@ def _slurmctld(settings: ControllerSettings, seen: Seen) -> Iterator[Finding]:
 def _installed(
     settings: ControllerSettings, facts: SlurmFacts, host: Host, slurm_user: UserFacts | None
 ) -> Iterator[Finding]:
-    folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     yield _submit_plugin(facts)
-    yield _lua(settings, folder, host, slurm_user)
+    yield _lua(settings, facts, host, slurm_user)
     for key in installed_files.EVENT_KEYS:
         yield _event_hooks(settings, key, _programs_of(facts, key), host)
     parameters = list_items(facts.settings.get("SchedulerParameters", ""))
@@ -126,7 +126,8 @@ def _submit_plugin(facts: SlurmFacts) -> Finding:
     )
 
 
-def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: UserFacts | None) -> Finding:
+def _lua(settings: ControllerSettings, facts: SlurmFacts, host: Host, slurm_user: UserFacts | None) -> Finding:
+    folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     path = folder / installed_files.LUA_NAME
     text = host.text(path)
     if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
@@ -149,8 +150,20 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: Use
         return Finding(
             "job-submit-lua", Level.ERROR, f"{path} is the site's own script, and does not load Headway's", mend
         )
-    problem = _script_problem(settings, path, text)
+    problem = _script_problem(settings, path, text) or _not_loaded_again(path, facts, host)
     return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
+
+
+def _not_loaded_again(path: Path, facts: SlurmFacts, host: Host) -> Finding | None:
+    """Return the finding about a headway.lua that slurmctld may not have loaded: it looks only at the time of the site's script."""
+    own = path.with_name(installed_files.LUA_NAME)
+    written_s, own_s, started_s = host.written_s(path), host.written_s(own), slurmctld_started_s(facts)
+    if path == own or written_s is None or own_s is None or written_s <= own_s:
+        return None
+    if started_s is not None and started_s > written_s:
+        return None
+    what = f"slurmctld may still run an earlier {path}: it loads that file again only when {own} is newer"
+    return Finding("job-submit-lua", Level.WARNING, what, f"touch {own}")
 
 
 def _unusable_lua(path: Path, text: str, host: Host, slurm_user: UserFacts | None) -> Finding | None:

@@ -179,6 +179,30 @@ def test_the_line_stands_before_a_final_return_and_after_the_sites_functions(sit
     assert site.setup("--check").exit_code == 0
 
 
+def test_a_new_script_beside_the_sites_own_renews_the_time_at_which_slurmctld_looks(site: Site) -> None:
+    """Slurm loads the scripts again only when job_submit.lua is newer than what it has loaded."""
+    own, chained = site.folder / "job_submit.lua", site.folder / "headway.lua"
+    site.conf.write_text(BARE + "SlurmctldHost=one\nSlurmctldHost=two\n")
+    own.write_text(f'dofile("{chained}")\n')
+    os.utime(own, (1e9, 1e9))
+
+    assert site.setup("--check").exit_code == 1
+    assert own.stat().st_mtime == 1e9
+
+    chained.write_text("-- Headway job_submit.lua, version 0\n")
+    answer = json.loads(site.setup("--apply", "--json").output)
+    assert own.stat().st_mtime >= chained.stat().st_mtime
+    assert own.read_text() == f'dofile("{chained}")\n'
+    assert answer["next_steps"][0].endswith(
+        f"{chained}, {site.folder}/headway/slurmctld_event.sh; then there: touch {own}"
+    )
+    assert f"{own} gets a new time of change" in answer["notes"][0]
+
+    os.utime(own, (1e9, 1e9))
+    assert site.setup("--apply").exit_code == 0
+    assert own.stat().st_mtime == 1e9
+
+
 def test_a_line_that_is_commented_out_loads_nothing(site: Site) -> None:
     (site.folder / "job_submit.lua").write_text('-- dofile("/etc/slurm/headway.lua")\n')
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -622,6 +623,20 @@ def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
         (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
         assert (finding.check, finding.level) == ("job-submit-lua", Level.ERROR)
         assert "move that line: the script needs it as its last line, but before a final `return`" in finding.mend
+
+
+def test_a_new_script_beside_the_sites_own_that_slurmctld_may_not_have_loaded(house: Installation) -> None:
+    own, chained = ETC / "job_submit.lua", ETC / "headway.lua"
+    house.host.texts |= {own: 'dofile("/etc/slurm/headway.lua")\n', chained: LUA.read_text()}
+    house.host.written = {own: NOW - 500.0, chained: NOW - 400.0}
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level, finding.mend) == ("job-submit-lua", Level.WARNING, f"touch {own}")
+
+    house.host.written[own] = NOW - 300.0
+    assert house.wrong() == []
+    house.host.written[own] = NOW - 500.0
+    house.config(BOOT_TIME=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW - 100)))
+    assert house.wrong() == []
 
 
 def test_a_slurmctld_that_runs_as_a_user_who_cannot_enter(house: Installation) -> None:
