@@ -40,14 +40,18 @@ def shipped_job_side() -> Path:
     return Path(str(resources.files("nodeagent"))).parent / "headway_job" / "src"
 
 
-def shipped_sources(job_side: Path | None = None, job_socket: Path = installed_files.JOB_SOCKET) -> Sources:
-    """Return the scripts of this package, for nodes that see that folder (None: the one of this package) and that socket."""
+def shipped_sources(job_side: Path | None = None, job_socket: Path | None = None) -> Sources:
+    """Return the scripts of this package, for nodes that see that folder and that socket (None: the usual ones)."""
     folder = resources.files("slurm.plugin")
     task_prolog = (folder / "hooks" / installed_files.TASK_PROLOG).read_text()
     return Sources(
         lua=(folder / installed_files.LUA_NAME).read_text(),
         event_hook=(folder / "hooks" / installed_files.EVENT_HOOK).read_text(),
-        task_prolog=installed_files.with_job_side(task_prolog, job_side or shipped_job_side(), job_socket),
+        task_prolog=installed_files.with_job_side(
+            task_prolog, job_side or shipped_job_side(), job_socket or installed_files.JOB_SOCKET
+        ),
+        job_side=job_side,
+        job_socket=job_socket,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from controller.base.errors import ConfigurationError
 from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf, list_items, physical_lines
 from controller.slurm.configuration.editing import block_of, has_heading, with_item, with_value
@@ -111,6 +112,10 @@ class Sources:
     lua: str
     event_hook: str
     task_prolog: str
+    job_side: Path | None = None
+    """Folder in the TaskProlog, if the operator has named it; an installed TaskProlog keeps its own otherwise."""
+    job_socket: Path | None = None
+    """Socket in the TaskProlog, in the same way."""
 
 
 @dataclass(slots=True)
@@ -155,10 +160,11 @@ def make_plan(
         _plan_hook(draft, "TaskProlog", task_prolog, read)
     elif not draft.conf.value("TaskProlog"):
         draft.notes.append(TASK_PROLOG_LEFT_OUT)
+    installed = _update_task_prolog(draft, sources, task_prolog, read)
     _plan_scheduler_parameters(draft)
     if checks is not None:
         _check_lua(draft, folder, read, checks)
-        _check_hooks(draft, event_hook, task_prolog, checks)
+        _check_hooks(draft, event_hook, [path for path in (task_prolog, installed) if path], checks)
     return SetupPlan(
         changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
@@ -200,8 +206,16 @@ def _is_installed(conf: SlurmConf, draft: _Draft, read: ReadFile) -> bool:
     paths += [change.path for change in draft.changes]
     paths += [Path(setting.value) for setting in conf.settings if setting.key.lower() in hooks]
     return any(has_heading(text) for text in conf.texts.values()) or any(
-        installed_files.script_version(read(path) or "") is not None for path in paths
+        _version_at(path, read) is not None for path in paths
     )
+
+
+def _version_at(path: Path, read: ReadFile) -> int | None:
+    """Return the version of a script of Headway's; None for any other file, also for one that cannot be read."""
+    try:
+        return installed_files.script_version(read(path) or "")
+    except ConfigurationError:
+        return None
 
 
 def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read: ReadFile) -> None:
@@ -263,22 +277,39 @@ def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks
             )
 
 
-def _check_hooks(draft: _Draft, event_hook: Path, task_prolog: Path | None, checks: ScriptChecks) -> None:
+def _check_hooks(draft: _Draft, event_hook: Path, task_prologs: list[Path], checks: ScriptChecks) -> None:
     """Add a conflict for each existing hook that cannot be run by the user as whom Slurm runs it."""
     slurm_user = draft.conf.value("SlurmUser") or "root"
-    runs: list[tuple[str, Path | None, str | None, str]] = [
-        (
-            installed_files.EVENT_KEYS[0],
-            event_hook,
-            slurm_user,
-            f"{slurm_user}, the user of slurmctld, which requeues all batch jobs then",
-        ),
-        ("TaskProlog", task_prolog, None, "every user, so that jobs fail"),
-    ]
-    for key, path, user, who in runs:
-        if path is not None and not checks.runnable(path, user):
+    who = f"{slurm_user}, the user of slurmctld, which requeues all batch jobs then"
+    runs: list[tuple[str, Path, str | None, str]] = [(installed_files.EVENT_KEYS[0], event_hook, slurm_user, who)]
+    runs += [("TaskProlog", path, None, "every user, so that jobs fail") for path in task_prologs]
+    for key, path, user, of_whom in runs:
+        if not checks.runnable(path, user):
             mend = f"chmod a+rx {path}, and chmod a+x the folders above it"
-            draft.conflicts.append(Conflict(key, f"{path} cannot be run by {who}: {mend}"))
+            draft.conflicts.append(Conflict(key, f"{path} cannot be run by {of_whom}: {mend}"))
+
+
+def _update_task_prolog(draft: _Draft, sources: Sources, named: Path | None, read: ReadFile) -> Path | None:
+    """Bring Headway's TaskProlog that slurm.conf names up to date in its place, with the folder and the socket that it has.
+
+    Return its path; None where slurm.conf names none, one of the site, or the one that the operator has named.
+    """
+    path = Path(draft.conf.value("TaskProlog"))
+    if path in {Path(), named}:
+        return None
+    try:
+        there = read(path) or ""
+    except ConfigurationError as error:  # on a file system of the nodes, which root may not read from here
+        draft.notes.append(f"TaskProlog was not checked: {error}")
+        return None
+    if installed_files.script_version(there) is None:
+        return None
+    side = sources.job_side or installed_files.job_side_of(there)
+    socket = sources.job_socket or installed_files.job_socket_of(there)
+    text = installed_files.with_job_side(sources.task_prolog, side, socket)
+    if there != text:
+        draft.changes.append(FileChange(path, there, text, 0o755))
+    return path
 
 
 def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:
@@ -340,6 +371,9 @@ def _copies(conf: SlurmConf, draft: _Draft) -> Iterator[str]:
         files = ", ".join(str(change.path) for change in draft.changes)
         touch = "".join(f"; then there: touch {path}" for path in draft.touched)
         yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}{touch}"
+    path = draft.conf.value("TaskProlog")
+    if any(change.before is not None and str(change.path) == path for change in draft.changes):
+        yield f"copy {path} to every compute node that has its own copy of it"
 
 
 def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,8 @@ def _installed(
     yield _lua(settings, facts, host, slurm_user)
     for key in installed_files.EVENT_KEYS:
         yield _event_hooks(settings, key, _programs_of(facts, key), host)
+    for program in _programs_of(facts, "TaskProlog"):
+        yield from _task_prolog(Path(program), host)
     parameters = list_items(facts.settings.get("SchedulerParameters", ""))
     if "batch_sched_delay=0" in parameters:
         yield Finding("batch-sched-delay", Level.OK, "SchedulerParameters has batch_sched_delay=0")
@@ -219,6 +222,30 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` shows how"
         return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {_LATE}", mend)
     return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
+
+
+def _task_prolog(path: Path, host: Host) -> Iterator[Finding]:
+    """Yield the findings about a TaskProlog of Headway's, if this machine sees it: it may be on compute nodes only."""
+    text = host.text(path) or ""
+    version = installed_files.script_version(text)
+    if version is None:
+        return
+    if version != installed_files.VERSION:
+        what = f"TaskProlog: {path} has version {version}, this Headway needs {installed_files.VERSION}"
+        mend = f"{_SETUP}, and copy it to every compute node that has its own copy of it"
+        yield Finding("hooks", Level.ERROR, what, mend)
+        return
+    side = installed_files.job_side_of(text)
+    if side is not None and host.file(side / "headway_job" / "__init__.py") is not None:
+        yield Finding("hooks", Level.OK, "TaskProlog is Headway's hook")
+        return
+    what = f"TaskProlog: {path} has jobs load {side or 'no folder'}, which is not on this machine"
+    if side is not None and not side.is_relative_to(sys.prefix):
+        yield Finding("hooks", Level.SKIPPED, f"{what}; `headway-agent check` looks for it on a node")
+        return
+    # Nodes have this environment at the same path unless a folder is named: its Python may have got another version.
+    mend = "headway-setup slurm --job-side PATH --apply, with the path that `headway-agent check` prints on a node"
+    yield Finding("hooks", Level.WARNING, f"{what}: jobs report nothing where nodes lack it too", mend)
 
 
 def _resources(settings: ControllerSettings, slurm: SlurmSeen) -> Iterator[Finding]:

@@ -28,8 +28,8 @@ EVENT_KEYS = ("PrologSlurmctld", "EpilogSlurmctld")
 
 _VERSION_LINE = re.compile(r"^(?:--|#) Headway [^\n]*, version ([0-9]{1,6})$", re.MULTILINE)
 _RUNTIME_DIR = re.compile(r'^(local RUNTIME_DIR = "|RUNTIME_DIR=)([^"\n]*)("?)$', re.MULTILINE)
-_SIDE_LINE = re.compile(r"^JOB_SIDE=[^\n]*$", re.MULTILINE)
-_SOCKET_LINE = re.compile(r"^JOB_SOCKET=[^\n]*$", re.MULTILINE)
+_SIDE_LINE = re.compile(r"^JOB_SIDE=([^\n]*)$", re.MULTILINE)
+_SOCKET_LINE = re.compile(r"^JOB_SOCKET=([^\n]*)$", re.MULTILINE)
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+@,=-]*")
 
 
@@ -50,10 +50,25 @@ def with_runtime_dir(text: str, runtime_dir: Path) -> str:
     return _RUNTIME_DIR.sub(lambda found: f"{found[1]}{runtime_dir}{found[3]}", text)
 
 
-def with_job_side(text: str, job_side: Path, job_socket: Path) -> str:
-    """Return the TaskProlog, changed to another folder that jobs load and another socket of the agent."""
-    text = _SIDE_LINE.sub(lambda _: f"JOB_SIDE={job_side}", text)
-    return _SOCKET_LINE.sub(lambda _: f"JOB_SOCKET={job_socket}", text)
+def with_job_side(text: str, job_side: Path | None, job_socket: Path | None) -> str:
+    """Return the TaskProlog, changed to another folder that jobs load and another socket of the agent; None leaves one as it is."""
+    if job_side is not None:
+        text = _SIDE_LINE.sub(lambda _: f"JOB_SIDE={job_side}", text)
+    if job_socket is not None:
+        text = _SOCKET_LINE.sub(lambda _: f"JOB_SOCKET={job_socket}", text)
+    return text
+
+
+def job_side_of(text: str) -> Path | None:
+    """Return the folder that an installed TaskProlog has jobs load; None when it names none."""
+    found = _SIDE_LINE.search(text)
+    return Path(found[1]) if found and found[1] else None
+
+
+def job_socket_of(text: str) -> Path | None:
+    """Return the socket of the agent that an installed TaskProlog gives to jobs; None when it names none."""
+    found = _SOCKET_LINE.search(text)
+    return Path(found[1]) if found and found[1] else None
 
 
 def is_plain(path: Path) -> bool:

@@ -301,6 +301,37 @@ def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(open_site:
     assert site.setup("--check", "--task-prolog", str(shared), *places).exit_code == 0
 
 
+def test_an_older_task_prolog_is_brought_up_to_date_in_its_place_with_its_own_paths(open_site: Site) -> None:
+    shared, site = open_site.folder / "shared" / "task_prolog.sh", open_site
+    places = ("--job-side", "/shared/jobside", "--job-socket", "/run/elsewhere/job.sock")
+    site.setup("--apply", "--task-prolog", str(shared), *places)
+    assert site.setup("--check").exit_code == 0
+    current = shared.read_text()
+
+    shared.write_text(current.replace(f"version {installed_files.VERSION}", "version 3").replace("exit 0", "exit 1"))
+    assert "-# Headway TaskProlog, version 3" in site.setup("--check").output
+    answer = json.loads(site.setup("--apply", "--json").output)
+    assert shared.read_text() == current
+    assert answer["next_steps"] == [f"copy {shared} to every compute node that has its own copy of it"]
+
+    # A path that is given replaces the file's own
+    assert site.setup("--apply", "--job-side", "/other/jobside").exit_code == 0
+    assert "JOB_SIDE=/other/jobside\nJOB_SOCKET=/run/elsewhere/job.sock\n" in shared.read_text()
+
+
+def test_a_task_prolog_of_the_site_or_out_of_sight_stays(site: Site) -> None:
+    site.conf.write_text(BARE + f"TaskProlog={site.folder}\n")  # cannot be read as a file
+    result = site.setup("--apply")
+    assert (result.exit_code, "note: TaskProlog was not checked: " in result.output) == (0, True)
+
+    own = site.folder / "own.sh"
+    own.write_text("#!/bin/sh\n")
+    for path in (own, site.folder / "absent.sh"):
+        site.conf.write_text(BARE + f"TaskProlog={path}\n")
+        assert site.setup("--apply").exit_code == 0
+    assert own.read_text() == "#!/bin/sh\n"
+
+
 @pytest.mark.parametrize("option", ["--runtime-dir", "--task-prolog", "--job-side", "--job-socket"])
 @pytest.mark.parametrize("path", ["here", "/with space", "/two:paths", "/$(reboot)"])
 def test_paths_that_scripts_cannot_hold_are_refused(site: Site, option: str, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -637,6 +638,25 @@ def test_a_new_script_beside_the_sites_own_that_slurmctld_may_not_have_loaded(ho
     house.host.written[own] = NOW - 500.0
     house.config(BOOT_TIME=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW - 100)))
     assert house.wrong() == []
+
+
+def test_a_task_prolog_of_headways_is_checked_where_this_machine_sees_it(house: Installation) -> None:
+    path, side = Path("/shared/task_prolog.sh"), Path(sys.prefix) / "src"
+    house.config(TaskProlog=str(path))
+    assert house.wrong() == []
+    house.host.texts[path] = "#!/bin/sh\n# the site's own\n"
+    assert house.wrong() == []
+
+    text = (SHIPPED / "hooks" / installed_files.TASK_PROLOG).read_text()
+    house.host.texts[path] = installed_files.with_job_side(text, side, None)
+    assert house.wrong() == [("hooks", Level.WARNING)], "the environment of Headway has lost this folder"
+    house.host.put(side / "headway_job" / "__init__.py", "file", 0o644)
+    assert house.wrong() == []
+    house.host.texts[path] = installed_files.with_job_side(text, Path("/nodes/only"), None)
+    assert house.wrong() == [("hooks", Level.SKIPPED)]
+
+    house.host.texts[path] = text.replace(f"version {installed_files.VERSION}", "version 9")
+    assert house.wrong() == [("hooks", Level.ERROR)]
 
 
 def test_a_slurmctld_that_runs_as_a_user_who_cannot_enter(house: Installation) -> None:
