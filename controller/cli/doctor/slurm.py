@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,17 +98,20 @@ def _installed(
         yield _event_hooks(settings, key, _programs_of(facts, key), host)
     for program in _programs_of(facts, "TaskProlog"):
         yield from _task_prolog(Path(program), host)
-    parameters = list_items(facts.settings.get("SchedulerParameters", ""))
-    if "batch_sched_delay=0" in parameters:
-        yield Finding("batch-sched-delay", Level.OK, "SchedulerParameters has batch_sched_delay=0")
-    else:
-        yield Finding(
-            "batch-sched-delay",
-            Level.WARNING,
-            "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start",
-            f"{_SETUP}, then scontrol reconfigure",
-        )
+    yield _batch_sched_delay(list_items(facts.settings.get("SchedulerParameters", "")))
     yield from scheduling_findings(settings, facts)
+
+
+def _batch_sched_delay(parameters: Iterable[str]) -> Finding:
+    check = "batch-sched-delay"
+    found = [item for item in parameters if item.startswith("batch_sched_delay=")]
+    if found[:1] == ["batch_sched_delay=0"]:  # Slurm takes the first
+        return Finding(check, Level.OK, "SchedulerParameters has batch_sched_delay=0")
+    if found:
+        what = f"SchedulerParameters has {found[0]}, and not batch_sched_delay=0: a placed job may start so many seconds later"
+        return Finding(check, Level.WARNING, what, "set it to 0 in slurm.conf by hand, then scontrol reconfigure")
+    what = "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start"
+    return Finding(check, Level.WARNING, what, f"{_SETUP}, then scontrol reconfigure")
 
 
 def _programs_of(facts: SlurmFacts, key: str) -> list[str]:

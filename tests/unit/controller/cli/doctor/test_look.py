@@ -609,6 +609,30 @@ def test_a_value_that_is_not_understood_is_not_taken_for_the_default(
     assert house.wrong() == [(check, Level.WARNING)]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "what", "mend"),
+    [
+        ("bf_interval=30", "lacks batch_sched_delay=0", "headway-setup slurm --apply, then scontrol reconfigure"),
+        ("batch_sched_delay=1,bf_interval=30", "has batch_sched_delay=1", "set it to 0 in slurm.conf by hand"),
+        (
+            "batch_sched_delay=5,batch_sched_delay=0,bf_interval=30",
+            "has batch_sched_delay=5",
+            "set it to 0 in slurm.conf by hand",
+        ),
+    ],
+)
+def test_the_mend_of_a_scheduling_delay_is_one_that_changes_it(
+    house: Installation, parameters: str, what: str, mend: str
+) -> None:
+    """headway-setup adds the parameter, and leaves a value of the site as it is."""
+    house.config(SchedulerParameters=parameters)
+
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level) == ("batch-sched-delay", Level.WARNING)
+    assert what in finding.what
+    assert finding.mend.startswith(mend)
+
+
 def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
     house.host.texts[ETC / "job_submit.lua"] = '-- site\ndofile("/etc/slurm/headway.lua")\n'
     assert house.wrong() == [("job-submit-lua", Level.ERROR)]
