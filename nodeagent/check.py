@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import stat
 import time
@@ -30,6 +31,9 @@ from nodeagent.wire.report import GpuReading
 from policies.serving.runtime.finding import Finding, Level
 
 JOB_SIDE = Path(__file__).parents[1] / "headway_job" / "src"
+SHIPPED_PROLOG = Path(__file__).parents[1] / "slurm" / "plugin" / "hooks" / "task_prolog.sh"
+_PROLOG_LINE = re.compile(r"^# Headway TaskProlog, version ([0-9]{1,6})$", re.MULTILINE)
+_SIDE_LINE = re.compile(r"^JOB_SIDE=(/[^\n]*)$", re.MULTILINE)
 _DIAL_S = 5.0
 _GPU_TIMEOUT_S = 30.0
 """A driver that must wake its GPUs first may take so long."""
@@ -45,6 +49,7 @@ async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: Gp
         *await _controller(settings),
         job_socket(settings.job_socket),
         job_side(JOB_SIDE),
+        *task_prolog(),
         identities(settings, sys / "fs/cgroup"),
         usage(sys / "fs/cgroup"),
         await gpu_findings(settings, gpus),
@@ -158,6 +163,38 @@ def job_side(folder: Path) -> Finding:
         mend = f"chmod o+rX {closed[-1]}, or install below a folder that all users may enter, such as /opt"
         return Finding("job-side", Level.ERROR, f"users may not read {closed[-1]}: their jobs report nothing", mend)
     return Finding("job-side", Level.OK, f"{folder} is what TaskProlog has to name as JOB_SIDE")
+
+
+def task_prolog(places: Iterable[Path] = names.PLACES, shipped: Path = SHIPPED_PROLOG) -> Iterable[Finding]:
+    """Check the TaskProlog of slurm.conf, if it is Headway's: its version, and the folder that it has jobs load."""
+    path = Path(names.read_value("taskprolog", places) or "/")
+    if path == Path("/"):
+        return
+    try:
+        text = path.read_text(errors="replace")
+    except FileNotFoundError:
+        what = f"slurm.conf has TaskProlog={path}, which is not on this node: jobs fail here"
+        yield Finding("task-prolog", Level.ERROR, what, "copy it here, or correct TaskProlog in slurm.conf")
+        return
+    except OSError as error:
+        yield Finding("task-prolog", Level.SKIPPED, f"{path} was not checked: {error}")
+        return
+    version, side = _PROLOG_LINE.search(text), _SIDE_LINE.search(text)
+    if version is None:
+        return  # the site's own
+    needed = _PROLOG_LINE.search(shipped.read_text()) if shipped.is_file() else None
+    if needed is not None and version[1] != needed[1]:
+        what = f"{path} has version {version[1]}, this Headway needs {needed[1]}"
+        mend = "headway-setup slurm --apply on the machine of slurmctld; copy the file here, unless both see the same"
+        yield Finding("task-prolog", Level.ERROR, what, mend)
+    elif side is None or not (Path(side[1]) / "headway_job" / "__init__.py").is_file():
+        what = (
+            f"{path} has jobs load {side[1] if side else 'no folder'}, which is not on this node: they report nothing"
+        )
+        mend = f"headway-setup slurm --job-side {JOB_SIDE} --apply on the machine of slurmctld"
+        yield Finding("task-prolog", Level.ERROR, what, mend)
+    else:
+        yield Finding("task-prolog", Level.OK, f"{path} is Headway's, version {version[1]}")
 
 
 def _open_to_all(path: Path) -> bool:

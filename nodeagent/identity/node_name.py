@@ -107,8 +107,7 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def read_nodes(places: Iterable[Path] = PLACES) -> SlurmNodes | None:
     """Return the nodes of the first slurm.conf that can be read ($SLURM_CONF, else a usual place); None without one."""
-    named = os.environ.get("SLURM_CONF")
-    for path in [Path(named)] if named else places:
+    for path in _named(places):
         try:
             lines = list(_lines(path, path.parent, [path]))
             dynamic = any(key.lower() == "maxnodecount" for line in lines for key, _ in _PAIR.findall(line))
@@ -116,6 +115,24 @@ def read_nodes(places: Iterable[Path] = PLACES) -> SlurmNodes | None:
         except (OSError, UnicodeDecodeError, ValueError):
             continue
     return None
+
+
+def read_value(wanted: str, places: Iterable[Path] = PLACES) -> str:
+    """Return the last value of a key in the first slurm.conf that can be read; "" without one. The key is in small letters."""
+    for path in _named(places):
+        try:
+            lines = list(_lines(path, path.parent, [path]))
+        except (OSError, UnicodeDecodeError):
+            continue
+        values = [value for line in lines for key, value in _PAIR.findall(line) if key.lower() == wanted]
+        return values[-1].strip('"') if values else ""
+    return ""
+
+
+def _named(places: Iterable[Path]) -> Iterable[Path]:
+    """Return the places of slurm.conf, or the one that $SLURM_CONF names."""
+    named = os.environ.get("SLURM_CONF")
+    return [Path(named)] if named else places
 
 
 def _lines(path: Path, folder: Path, seen: list[Path]) -> Iterator[str]:

@@ -8,7 +8,7 @@
 -- When the lease is missing, stale or damaged, or when this script fails, the job passes as if Headway did not exist.
 -- The script runs inside slurmctld while slurmctld is locked, so it must never wait: see wake() and lease_text().
 --
--- A site with its own job_submit.lua keeps it, and adds as its last line
+-- A site with its own job_submit.lua keeps it, and adds as its last line, but before a final `return`,
 --     dofile("/etc/slurm/headway.lua")
 -- The site's functions run first, and what they refuse stays refused. `headway-setup slurm` then installs this file under
 -- that name.
@@ -901,10 +901,16 @@ local function guarded(what, call, ...)
     return slurm.SUCCESS
 end
 
+-- Return whether a site's function has refused a job. Slurm takes a result that is not a number, such as nil, as success.
+local function refused(result)
+    local code = tonumber(result)
+    return code ~= nil and code ~= slurm.SUCCESS
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
     if others.submit then
         local result = others.submit(job_desc, part_list, submit_uid)
-        if result ~= slurm.SUCCESS then
+        if refused(result) then
             return result
         end
     end
@@ -917,7 +923,7 @@ end
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     if others.modify then
         local result = others.modify(job_desc, job_rec, part_list, modify_uid)
-        if result ~= slurm.SUCCESS then
+        if refused(result) then
             return result
         end
     end

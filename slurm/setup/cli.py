@@ -48,12 +48,17 @@ def slurm(
     job_side: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with headway_job for PyTorch jobs, as compute nodes see it; default: that of this installation."
+            help="Folder with headway_job for PyTorch jobs, as compute nodes see it; default: that of this "
+            "installation; without --task-prolog, that of the TaskProlog which is installed."
         ),
     ] = None,
-    job_socket: Annotated[Path, typer.Option(help="job_socket of the node agents.")] = Path(
-        "/run/headway-agent/job.sock"
-    ),
+    job_socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="job_socket of the node agents; default: /run/headway-agent/job.sock; without --task-prolog, that of the "
+            "TaskProlog which is installed."
+        ),
+    ] = None,
     slurmctld_gone: Annotated[
         bool,
         typer.Option(
@@ -124,7 +129,7 @@ class _Places(NamedTuple):
     runtime_dir: Path
     task_prolog: Path | None
     job_side: Path | None
-    job_socket: Path
+    job_socket: Path | None
     slurmctld_gone: bool
 
 

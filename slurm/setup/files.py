@@ -10,17 +10,22 @@ from importlib import resources
 from pathlib import Path
 
 from controller.base.errors import ConfigurationError
-from controller.cli.doctor.host import RealHost
+from controller.cli.doctor.host import RealHost, UserFacts
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf
 from controller.slurm.configuration.lua_check import lua_error
 from slurm.setup import spank_build as setup_build
+from slurm.setup.folders import make_folder
 from slurm.setup.plan import FileChange, ScriptChecks, SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
 BEFORE, WITH = "before-headway", "with-headway"
 """Parts of the names of copies: of files before an installation, and of files before it is taken back."""
 USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
+
+
+_ANY_USER = UserFacts("any user", -1, frozenset())
+"""A user that owns no file and belongs to no group."""
 
 
 def default_slurm_conf() -> Path:
@@ -35,14 +40,18 @@ def shipped_job_side() -> Path:
     return Path(str(resources.files("nodeagent"))).parent / "headway_job" / "src"
 
 
-def shipped_sources(job_side: Path | None = None, job_socket: Path = installed_files.JOB_SOCKET) -> Sources:
-    """Return the scripts of this package, for nodes that see that folder (None: the one of this package) and that socket."""
+def shipped_sources(job_side: Path | None = None, job_socket: Path | None = None) -> Sources:
+    """Return the scripts of this package, for nodes that see that folder and that socket (None: the usual ones)."""
     folder = resources.files("slurm.plugin")
     task_prolog = (folder / "hooks" / installed_files.TASK_PROLOG).read_text()
     return Sources(
         lua=(folder / installed_files.LUA_NAME).read_text(),
         event_hook=(folder / "hooks" / installed_files.EVENT_HOOK).read_text(),
-        task_prolog=installed_files.with_job_side(task_prolog, job_side or shipped_job_side(), job_socket),
+        task_prolog=installed_files.with_job_side(
+            task_prolog, job_side or shipped_job_side(), job_socket or installed_files.JOB_SOCKET
+        ),
+        job_side=job_side,
+        job_socket=job_socket,
     )
 
 
@@ -58,17 +67,26 @@ def read_installed(path: Path) -> str | None:
 
 def script_checks() -> ScriptChecks:
     """Return the checks of scripts that this machine can make."""
-    return ScriptChecks(lua_error, _readable_by)
+    return ScriptChecks(lua_error, _readable_by, _runnable_by)
 
 
 def _readable_by(path: Path, name: str) -> bool:
     """Return whether the user can read the file; True where this machine does not know the user or the file."""
+    return _lets(path, name, 4)
+
+
+def _runnable_by(path: Path, name: str | None) -> bool:
+    """Return whether the user can run the script; None is any user. True where this machine does not know the user or the file."""
+    return _lets(path, name, 4 | 1)
+
+
+def _lets(path: Path, name: str | None, bits: int) -> bool:
     host = RealHost()
-    user = host.user(int(name) if name.isdecimal() else name)
+    user = _ANY_USER if name is None else host.user(int(name) if name.isdecimal() else name)
     if user is None or host.file(path) is None:
         return True
-    needed = [(path, 4), *((folder, 1) for folder in path.resolve().parents)]
-    return all((facts := host.file(each)) is None or facts.lets(user, bits) for each, bits in needed)
+    needed = [(path, bits), *((folder, 1) for folder in path.resolve().parents)]
+    return all((facts := host.file(each)) is None or facts.lets(user, rights) for each, rights in needed)
 
 
 def included_files(folder: Path, pattern: str) -> list[Path]:
@@ -110,7 +128,13 @@ def apply_plan(plan: SetupPlan) -> list[Written]:
 
     Raises ConfigurationError that names the file. Files written before it stay; the next run writes the others.
     """
-    return [write(change) for change in plan.changes]
+    written = [write(change) for change in plan.changes]
+    for path in plan.touched:
+        try:
+            os.utime(path)
+        except OSError as error:
+            raise ConfigurationError(f"{path}: its time cannot be renewed: {error}; run: touch {path}") from error
+    return written
 
 
 def apply_spank_plan(plan: SpankPlan) -> list[Written]:
@@ -128,7 +152,7 @@ def write(change: FileChange, label: str = BEFORE) -> Written:
     """Write one file, with a copy of the old one beside it that has `label` in its name. Raises ConfigurationError."""
     path = change.path.resolve()  # a symbolic link stays one
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_folder(path.parent)
         backup = back_up(path, label) if change.before is not None and change.copied else None
         _replace(path, change)
     except OSError as error:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.slurm.configuration import installed_files
+from controller.base.errors import ConfigurationError
+from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf, list_items, physical_lines
 from controller.slurm.configuration.editing import block_of, has_heading, with_item, with_value
 from slurm.setup.record import Edit, Record, parse_record, record_path, record_text
@@ -37,12 +38,14 @@ ReadFile = Callable[[Path], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ScriptChecks:
-    """Requirements of slurmctld on a script that it loads; it does not start with a script that fails one."""
+    """Requirements of Slurm on scripts: slurmctld does not start with a Lua script that fails one, jobs fail with such a hook."""
 
     error: Callable[[str], str | None] = lambda _text: None
     """Returns why a Lua text cannot be parsed; None when it can be, or when that cannot be checked."""
     readable: Callable[[Path, str], bool] = lambda _path, _user: True
     """Returns whether that user can read an existing file; True when that cannot be checked."""
+    runnable: Callable[[Path, str | None], bool] = lambda _path, _user: True
+    """Returns whether that user (None: any user) can run an existing script; True when that cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class SetupPlan:
     conflicts: tuple[Conflict, ...]
     notes: tuple[str, ...]
     next_steps: tuple[str, ...]
+    touched: tuple[Path, ...] = ()
+    """Scripts of the site that get a new time of change after everything is written. Their content stays."""
 
     @property
     def complete(self) -> bool:
@@ -107,6 +112,10 @@ class Sources:
     lua: str
     event_hook: str
     task_prolog: str
+    job_side: Path | None = None
+    """Folder in the TaskProlog, if the operator has named it; an installed TaskProlog keeps its own otherwise."""
+    job_socket: Path | None = None
+    """Socket in the TaskProlog, in the same way."""
 
 
 @dataclass(slots=True)
@@ -116,6 +125,7 @@ class _Draft:
     conflicts: list[Conflict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
+    touched: list[Path] = field(default_factory=list)
 
     def set(self, key: str, value: str) -> None:
         """Set a value, and remember the lines before and after."""
@@ -141,8 +151,6 @@ def make_plan(
     draft = _Draft(conf)
     folder = conf.path.parent
     _plan_lua(draft, sources.lua, folder, runtime_dir, read)
-    if checks is not None:
-        _check_lua(draft, folder, read, checks)
     event_hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
     _plan_file(draft, event_hook, sources.event_hook, 0o755, runtime_dir, read)
     for key in installed_files.EVENT_KEYS:
@@ -152,12 +160,17 @@ def make_plan(
         _plan_hook(draft, "TaskProlog", task_prolog, read)
     elif not draft.conf.value("TaskProlog"):
         draft.notes.append(TASK_PROLOG_LEFT_OUT)
+    installed = _update_task_prolog(draft, sources, task_prolog, read)
     _plan_scheduler_parameters(draft)
+    if checks is not None:
+        _check_lua(draft, folder, read, checks)
+        _check_hooks(draft, event_hook, [path for path in (task_prolog, installed) if path], checks)
     return SetupPlan(
         changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
         notes=tuple(draft.notes),
-        next_steps=(*_copies(conf, draft.changes), *_next_steps(conf, draft.conf)),
+        next_steps=(*_copies(conf, draft), *_next_steps(conf, draft.conf)),
+        touched=tuple(draft.touched),
     )
 
 
@@ -193,8 +206,16 @@ def _is_installed(conf: SlurmConf, draft: _Draft, read: ReadFile) -> bool:
     paths += [change.path for change in draft.changes]
     paths += [Path(setting.value) for setting in conf.settings if setting.key.lower() in hooks]
     return any(has_heading(text) for text in conf.texts.values()) or any(
-        installed_files.script_version(read(path) or "") is not None for path in paths
+        _version_at(path, read) is not None for path in paths
     )
+
+
+def _version_at(path: Path, read: ReadFile) -> int | None:
+    """Return the version of a script of Headway's; None for any other file, also for one that cannot be read."""
+    try:
+        return installed_files.script_version(read(path) or "")
+    except ConfigurationError:
+        return None
 
 
 def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read: ReadFile) -> None:
@@ -208,15 +229,27 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
         return
     chained = folder / installed_files.CHAINED_LUA_NAME
     _plan_file(draft, chained, source, 0o644, runtime_dir, read)
-    if not installed_files.loads_ours(there):
-        draft.conflicts.append(
-            Conflict(
-                "JobSubmitPlugins",
-                f"{own} is your own script and stays as it is. Headway's script is installed beside it, as {chained}. To run "
-                f'both, add this as the last line of your script: dofile("{chained}")\n'
-                "Your functions run first, and what they refuse stays refused.",
-            )
+    if site_lua.loads_ours(there) and any(change.path == chained for change in draft.changes):
+        draft.touched.append(own)
+        draft.notes.append(
+            f"{own} gets a new time of change, and its content stays: slurmctld looks only at this time, and loads {chained} again "
+            "together with it"
         )
+    if text := _loading_problem(there, own, chained):
+        draft.conflicts.append(Conflict("JobSubmitPlugins", text))
+
+
+def _loading_problem(there: str, own: Path, chained: Path) -> str | None:
+    """Return what the operator has to do so that the site's script runs Headway's; None where it does."""
+    if not site_lua.loads_ours(there):
+        return (
+            f"{own} is your own script and stays as it is. Headway's script is installed beside it, as {chained}. To run both, add "
+            f'this to your script {site_lua.PLACE}: dofile("{chained}")\n'
+            "Your functions run first, and what they refuse stays refused."
+        )
+    if problem := site_lua.misplaced(there):
+        return f"{own}: {problem}. Move that line: your script needs it {site_lua.PLACE}"
+    return None
 
 
 def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks) -> None:
@@ -242,6 +275,41 @@ def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks
                     "chmod o+x the folders above it",
                 )
             )
+
+
+def _check_hooks(draft: _Draft, event_hook: Path, task_prologs: list[Path], checks: ScriptChecks) -> None:
+    """Add a conflict for each existing hook that cannot be run by the user as whom Slurm runs it."""
+    slurm_user = draft.conf.value("SlurmUser") or "root"
+    who = f"{slurm_user}, the user of slurmctld, which requeues all batch jobs then"
+    runs: list[tuple[str, Path, str | None, str]] = [(installed_files.EVENT_KEYS[0], event_hook, slurm_user, who)]
+    runs += [("TaskProlog", path, None, "every user, so that jobs fail") for path in task_prologs]
+    for key, path, user, of_whom in runs:
+        if not checks.runnable(path, user):
+            mend = f"chmod a+rx {path}, and chmod a+x the folders above it"
+            draft.conflicts.append(Conflict(key, f"{path} cannot be run by {of_whom}: {mend}"))
+
+
+def _update_task_prolog(draft: _Draft, sources: Sources, named: Path | None, read: ReadFile) -> Path | None:
+    """Bring Headway's TaskProlog that slurm.conf names up to date in its place, with the folder and the socket that it has.
+
+    Return its path; None where slurm.conf names none, one of the site, or the one that the operator has named.
+    """
+    path = Path(draft.conf.value("TaskProlog"))
+    if path in {Path(), named}:
+        return None
+    try:
+        there = read(path) or ""
+    except ConfigurationError as error:  # on a file system of the nodes, which root may not read from here
+        draft.notes.append(f"TaskProlog was not checked: {error}")
+        return None
+    if installed_files.script_version(there) is None:
+        return None
+    side = sources.job_side or installed_files.job_side_of(there)
+    socket = sources.job_socket or installed_files.job_socket_of(there)
+    text = installed_files.with_job_side(sources.task_prolog, side, socket)
+    if there != text:
+        draft.changes.append(FileChange(path, there, text, 0o755))
+    return path
 
 
 def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:
@@ -296,12 +364,16 @@ def _plan_file(draft: _Draft, path: Path, source: str, mode: int, runtime_dir: P
         draft.changes.append(FileChange(path, there, wanted, mode))
 
 
-def _copies(conf: SlurmConf, changes: list[FileChange]) -> Iterator[str]:
+def _copies(conf: SlurmConf, draft: _Draft) -> Iterator[str]:
     """Name the machines that need copies: the scripts run with slurmctld, and a slurmctld without job_submit.lua does not start."""
     machines = [setting.value for setting in conf.settings if setting.key.lower() == "slurmctldhost"]
-    if changes and len(machines) > 1:
-        files = ", ".join(str(change.path) for change in changes)
-        yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}"
+    if draft.changes and len(machines) > 1:
+        files = ", ".join(str(change.path) for change in draft.changes)
+        touch = "".join(f"; then there: touch {path}" for path in draft.touched)
+        yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}{touch}"
+    path = draft.conf.value("TaskProlog")
+    if any(change.before is not None and str(change.path) == path for change in draft.changes):
+        yield f"copy {path} to every compute node that has its own copy of it"
 
 
 def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from slurm.errors import MiniClusterError
 from slurm.processes import run, search_path
+from slurm.setup.folders import make_folder
 
 PLUGIN_NAME = "headway.so"
 BUILD_PACKAGES = ("gcc", "libc6-dev", "libslurm-dev")
@@ -151,7 +152,7 @@ def build(toolchain: Toolchain, target: Path, more_flags: Sequence[str] = ()) ->
     define = f'-DHEADWAY_SOURCE="{build_id}"'
     command = (*toolchain.compiler, *_FLAGS, *more_flags, define, f"-I{toolchain.include}")
     try:
-        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_folder(target.parent)
         run(*command, str(source_path()), "-o", str(temporary), timeout_s=_COMPILE_TIMEOUT_S)
         temporary.chmod(0o644)
         temporary.replace(target)

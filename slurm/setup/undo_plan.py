@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.slurm.configuration import installed_files
+from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf
 from slurm.setup.plan import (
     DISTRIBUTE,
@@ -164,7 +164,7 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
     if path.name == installed_files.CHAINED_LUA_NAME:
         own = path.parent / installed_files.LUA_NAME
         text = read(own) or ""
-        if installed_files.script_version(text) is None and installed_files.names_ours(text):
+        if installed_files.script_version(text) is None and site_lua.names_ours(text):
             mend = f'remove the line dofile("{path}") from it, or whatever else loads that file'
             return key, f"{own} is your own script, and names {path}: {mend}"
         return None

@@ -51,12 +51,17 @@ def loaded_findings(facts: SlurmFacts, host: Host) -> Iterator[Finding]:
 
 def _changed_since_start(conf: SlurmConf, facts: SlurmFacts, host: Host) -> bool:
     """Return whether the configuration may have changed since slurmctld started; True where a time is not known."""
-    try:
-        started_s = time.mktime(time.strptime(facts.settings.get("BOOT_TIME", ""), "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
-        return True
+    started_s = slurmctld_started_s(facts)
     changed = [host.changed_s(path) for path in conf.texts]
-    return any(changed_s is None or changed_s > started_s for changed_s in changed)
+    return started_s is None or any(changed_s is None or changed_s > started_s for changed_s in changed)
+
+
+def slurmctld_started_s(facts: SlurmFacts) -> float | None:
+    """Return when slurmctld started, seconds since the Unix epoch; None when it is not known."""
+    try:
+        return time.mktime(time.strptime(facts.settings.get("BOOT_TIME", ""), "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _read(path: Path, host: Host) -> SlurmConf | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli.doctor.loaded_conf import slurmctld_started_s
 from controller.cli.doctor.scheduling import scheduling_findings
 from controller.cli.doctor.seen import Seen, SlurmSeen
-from controller.slurm.configuration import installed_files
+from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import list_items
 from policies.serving.runtime.finding import Finding, Level
 
@@ -90,22 +92,26 @@ def _slurmctld(settings: ControllerSettings, seen: Seen) -> Iterator[Finding]:
 def _installed(
     settings: ControllerSettings, facts: SlurmFacts, host: Host, slurm_user: UserFacts | None
 ) -> Iterator[Finding]:
-    folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     yield _submit_plugin(facts)
-    yield _lua(settings, folder, host, slurm_user)
+    yield _lua(settings, facts, host, slurm_user)
     for key in installed_files.EVENT_KEYS:
         yield _event_hooks(settings, key, _programs_of(facts, key), host)
-    parameters = list_items(facts.settings.get("SchedulerParameters", ""))
-    if "batch_sched_delay=0" in parameters:
-        yield Finding("batch-sched-delay", Level.OK, "SchedulerParameters has batch_sched_delay=0")
-    else:
-        yield Finding(
-            "batch-sched-delay",
-            Level.WARNING,
-            "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start",
-            f"{_SETUP}, then scontrol reconfigure",
-        )
+    for program in _programs_of(facts, "TaskProlog"):
+        yield from _task_prolog(Path(program), host)
+    yield _batch_sched_delay(list_items(facts.settings.get("SchedulerParameters", "")))
     yield from scheduling_findings(settings, facts)
+
+
+def _batch_sched_delay(parameters: Iterable[str]) -> Finding:
+    check = "batch-sched-delay"
+    found = [item for item in parameters if item.startswith("batch_sched_delay=")]
+    if found[:1] == ["batch_sched_delay=0"]:  # Slurm takes the first
+        return Finding(check, Level.OK, "SchedulerParameters has batch_sched_delay=0")
+    if found:
+        what = f"SchedulerParameters has {found[0]}, and not batch_sched_delay=0: a placed job may start so many seconds later"
+        return Finding(check, Level.WARNING, what, "set it to 0 in slurm.conf by hand, then scontrol reconfigure")
+    what = "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start"
+    return Finding(check, Level.WARNING, what, f"{_SETUP}, then scontrol reconfigure")
 
 
 def _programs_of(facts: SlurmFacts, key: str) -> list[str]:
@@ -126,12 +132,16 @@ def _submit_plugin(facts: SlurmFacts) -> Finding:
     )
 
 
-def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: UserFacts | None) -> Finding:
+def _lua(settings: ControllerSettings, facts: SlurmFacts, host: Host, slurm_user: UserFacts | None) -> Finding:
+    folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     path = folder / installed_files.LUA_NAME
     text = host.text(path)
     if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
         return problem
-    if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
+    if text is not None and installed_files.script_version(text) is None and site_lua.loads_ours(text):
+        if misplaced := site_lua.misplaced(text):
+            mend = f"move that line: the script needs it {site_lua.PLACE}"
+            return Finding("job-submit-lua", Level.ERROR, f"{path}: {misplaced}", mend)
         path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
         if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
@@ -141,14 +151,25 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: Use
             "job-submit-lua", Level.ERROR, f"{path}: does not exist, or cannot be read", f"run {_SETUP} as root"
         )
     if installed_files.script_version(text) is None:
-        mend = (
-            f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
-        )
+        line = f'dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
+        mend = f"{_SETUP}, and add to that script {site_lua.PLACE}: {line}"
         return Finding(
             "job-submit-lua", Level.ERROR, f"{path} is the site's own script, and does not load Headway's", mend
         )
-    problem = _script_problem(settings, path, text)
+    problem = _script_problem(settings, path, text) or _not_loaded_again(path, facts, host)
     return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
+
+
+def _not_loaded_again(path: Path, facts: SlurmFacts, host: Host) -> Finding | None:
+    """Return the finding about a headway.lua that slurmctld may not have loaded: it looks only at the time of the site's script."""
+    own = path.with_name(installed_files.LUA_NAME)
+    written_s, own_s, started_s = host.written_s(path), host.written_s(own), slurmctld_started_s(facts)
+    if path == own or written_s is None or own_s is None or written_s <= own_s:
+        return None
+    if started_s is not None and started_s > written_s:
+        return None
+    what = f"slurmctld may still run an earlier {path}: it loads that file again only when {own} is newer"
+    return Finding("job-submit-lua", Level.WARNING, what, f"touch {own}")
 
 
 def _unusable_lua(path: Path, text: str, host: Host, slurm_user: UserFacts | None) -> Finding | None:
@@ -204,6 +225,30 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` shows how"
         return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {_LATE}", mend)
     return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
+
+
+def _task_prolog(path: Path, host: Host) -> Iterator[Finding]:
+    """Yield the findings about a TaskProlog of Headway's, if this machine sees it: it may be on compute nodes only."""
+    text = host.text(path) or ""
+    version = installed_files.script_version(text)
+    if version is None:
+        return
+    if version != installed_files.VERSION:
+        what = f"TaskProlog: {path} has version {version}, this Headway needs {installed_files.VERSION}"
+        mend = f"{_SETUP}, and copy it to every compute node that has its own copy of it"
+        yield Finding("hooks", Level.ERROR, what, mend)
+        return
+    side = installed_files.job_side_of(text)
+    if side is not None and host.file(side / "headway_job" / "__init__.py") is not None:
+        yield Finding("hooks", Level.OK, "TaskProlog is Headway's hook")
+        return
+    what = f"TaskProlog: {path} has jobs load {side or 'no folder'}, which is not on this machine"
+    if side is not None and not side.is_relative_to(sys.prefix):
+        yield Finding("hooks", Level.SKIPPED, f"{what}; `headway-agent check` looks for it on a node")
+        return
+    # Nodes have this environment at the same path unless a folder is named: its Python may have got another version.
+    mend = "headway-setup slurm --job-side PATH --apply, with the path that `headway-agent check` prints on a node"
+    yield Finding("hooks", Level.WARNING, f"{what}: jobs report nothing where nodes lack it too", mend)
 
 
 def _resources(settings: ControllerSettings, slurm: SlurmSeen) -> Iterator[Finding]:

@@ -28,20 +28,9 @@ EVENT_KEYS = ("PrologSlurmctld", "EpilogSlurmctld")
 
 _VERSION_LINE = re.compile(r"^(?:--|#) Headway [^\n]*, version ([0-9]{1,6})$", re.MULTILINE)
 _RUNTIME_DIR = re.compile(r'^(local RUNTIME_DIR = "|RUNTIME_DIR=)([^"\n]*)("?)$', re.MULTILINE)
-_SIDE_LINE = re.compile(r"^JOB_SIDE=[^\n]*$", re.MULTILINE)
-_SOCKET_LINE = re.compile(r"^JOB_SOCKET=[^\n]*$", re.MULTILINE)
+_SIDE_LINE = re.compile(r"^JOB_SIDE=([^\n]*)$", re.MULTILINE)
+_SOCKET_LINE = re.compile(r"^JOB_SOCKET=([^\n]*)$", re.MULTILINE)
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+@,=-]*")
-_LUA_COMMENT_OR_STRING = re.compile(
-    r"""
-    --\[(?P<a>=*)\[.*?(?:\](?P=a)\]|\Z) | --[^\n]*+          # comments
-    | "(?:\\.|[^"\\\n])*+" | '(?:\\.|[^'\\\n])*+'           # strings
-    | \[(?P<b>=*)\[.*?(?:\](?P=b)\]|\Z)
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-"""A comment (with or without long brackets) or a string of Lua: "--" within a string begins no comment."""
-_LUA_NAME_OF_OURS = re.compile(r"""headway\.lua(?!\w)|\brequire\s*+\(?\s*+(?:["']|\[=*\[)headway(?:["']|\])""")
-_LUA_LOADER = re.compile(r"\b(?:dofile|loadfile|require)\b")
 
 
 def script_version(text: str) -> int | None:
@@ -61,27 +50,27 @@ def with_runtime_dir(text: str, runtime_dir: Path) -> str:
     return _RUNTIME_DIR.sub(lambda found: f"{found[1]}{runtime_dir}{found[3]}", text)
 
 
-def with_job_side(text: str, job_side: Path, job_socket: Path) -> str:
-    """Return the TaskProlog, changed to another folder that jobs load and another socket of the agent."""
-    text = _SIDE_LINE.sub(lambda _: f"JOB_SIDE={job_side}", text)
-    return _SOCKET_LINE.sub(lambda _: f"JOB_SOCKET={job_socket}", text)
+def with_job_side(text: str, job_side: Path | None, job_socket: Path | None) -> str:
+    """Return the TaskProlog, changed to another folder that jobs load and another socket of the agent; None leaves one as it is."""
+    if job_side is not None:
+        text = _SIDE_LINE.sub(lambda _: f"JOB_SIDE={job_side}", text)
+    if job_socket is not None:
+        text = _SOCKET_LINE.sub(lambda _: f"JOB_SOCKET={job_socket}", text)
+    return text
+
+
+def job_side_of(text: str) -> Path | None:
+    """Return the folder that an installed TaskProlog has jobs load; None when it names none."""
+    found = _SIDE_LINE.search(text)
+    return Path(found[1]) if found and found[1] else None
+
+
+def job_socket_of(text: str) -> Path | None:
+    """Return the socket of the agent that an installed TaskProlog gives to jobs; None when it names none."""
+    found = _SOCKET_LINE.search(text)
+    return Path(found[1]) if found and found[1] else None
 
 
 def is_plain(path: Path) -> bool:
     """Return whether the path may be written into our scripts: absolute, without characters special to a shell or PYTHONPATH."""
     return _PLAIN_PATH.fullmatch(str(path)) is not None
-
-
-def loads_ours(text: str) -> bool:
-    """Return whether a site's own job_submit.lua loads Headway's: it names the file, and calls a function that loads files."""
-    return names_ours(text) and _LUA_LOADER.search(_lua_code(text)) is not None
-
-
-def names_ours(text: str) -> bool:
-    """Return whether a site's own job_submit.lua names Headway's outside of comments, so that it may load it in some way."""
-    return _LUA_NAME_OF_OURS.search(_lua_code(text)) is not None
-
-
-def _lua_code(text: str) -> str:
-    """Return a Lua script without its comments."""
-    return _LUA_COMMENT_OR_STRING.sub(lambda found: " " if found[0].startswith("--") else found[0], text)

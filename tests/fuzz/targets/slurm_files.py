@@ -8,7 +8,8 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError, HeadwayError
 from controller.slurm.configuration.conf import read_slurm_conf
 from controller.slurm.configuration.editing import with_value
-from controller.slurm.configuration.installed_files import loads_ours, runtime_dir_of, script_version
+from controller.slurm.configuration.installed_files import runtime_dir_of, script_version
+from controller.slurm.configuration.site_lua import loads_ours, misplaced
 from controller.slurm.configuration.topology import switches_of, topology_text
 from controller.slurm.slurmctld_hosts import hosts_in
 from simulator.cluster.topology.slurm import parse_nodes, parse_switches, slurm_topology
@@ -56,7 +57,7 @@ def read_node_lines(data: bytes, _folder: Path) -> object:
 def read_script(data: bytes, _folder: Path) -> object:
     """Recognize an installed script."""
     text = data.decode("utf-8", "replace")
-    return script_version(text), runtime_dir_of(text), loads_ours(text)
+    return script_version(text), runtime_dir_of(text), loads_ours(text), misplaced(text)
 
 
 def _scripts() -> list[bytes]:

@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from typer.testing import CliRunner, Result
 
+from controller.slurm.configuration import installed_files
 from nodeagent import check
 from nodeagent.cli import app
 from nodeagent.config import AgentSettings
@@ -180,6 +181,35 @@ def test_interfaces_and_their_speeds(tmp_path: Path) -> None:
     assert [each.what for each in both] == ["eth9: ethernet, speed not known", "ib0: ethernet, 100 Gbit/s"]
     assert [each.level for each in slow] == [Level.OK, Level.WARNING]
     assert [(each.level, each.what) for each in none] == [(Level.WARNING, "no interface matches wlan*")]
+
+
+def test_the_task_prolog_of_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    conf, program, side = tmp_path / "slurm.conf", tmp_path / "task_prolog.sh", tmp_path / "side"
+    text = check.SHIPPED_PROLOG.read_text()
+
+    def looks(prolog: str | None) -> list[tuple[Level, str]]:
+        if prolog is not None:
+            program.write_text(prolog)
+        return [(finding.level, finding.what) for finding in check.task_prolog([conf])]
+
+    assert looks(None) == [], "no slurm.conf"
+    conf.write_text("ClusterName=c\n")
+    assert looks(None) == [], "none is set"
+    conf.write_text(f'TaskProlog="{program}"\n')
+    ((level, what),) = looks(None)
+    assert (level, "is not on this node: jobs fail here" in what) == (Level.ERROR, True)
+    assert looks("#!/bin/sh\n") == [], "the site's own"
+
+    ours = installed_files.with_job_side(text, side, None)
+    ((level, what),) = looks(ours)
+    assert (level, f"jobs load {side}, which is not on this node" in what) == (Level.ERROR, True)
+    (side / "headway_job").mkdir(parents=True)
+    (side / "headway_job" / "__init__.py").touch()
+    ((level, _),) = looks(ours)
+    assert level is Level.OK
+    ((level, what),) = looks(ours.replace(f"version {installed_files.VERSION}", "version 3"))
+    assert (level, f"has version 3, this Headway needs {installed_files.VERSION}" in what) == (Level.ERROR, True)
 
 
 # --- the command

@@ -16,6 +16,7 @@ import yaml
 
 from controller.base.config import load_settings as load_controller
 from nodeagent.config import load_settings as load_agent
+from tests.unit.slurm.setup.site import Site
 
 FOLDER = Path(__file__).parents[3] / "systemd/ansible"
 ROLE = FOLDER / "roles/headway"
@@ -68,6 +69,44 @@ def test_every_file_is_yaml_and_every_service_is_one_of_headways() -> None:
                 services |= set(task.get("loop", [service["name"]]))
     services.remove("slurmctld")
     assert {name if "." in name else f"{name}.service" for name in services} <= units
+
+
+def task(name: str) -> dict[str, Any]:
+    tasks = yaml.safe_load((ROLE / "tasks/controller.yml").read_text())
+    found: dict[str, Any] = next(each for each in tasks if each["name"] == name)
+    return found
+
+
+def holds(condition: str, **variables: Any) -> bool:
+    """Return the value of a condition as Ansible would evaluate it."""
+    environment = jinja2.Environment()
+    environment.tests["changed"] = lambda result: result.get("changed", False)
+    return bool(environment.compile_expression(condition, undefined_to_none=False)(**variables))
+
+
+def test_only_what_is_written_restarts_slurmctld(tmp_path: Path) -> None:
+    site, condition = Site(tmp_path), task("Change slurm.conf and install job_submit.lua and the hooks")["changed_when"]
+    (tmp_path / "job_submit.lua").write_text("-- the site's, which needs a decision in every play\n")
+
+    first, second = site.setup("--apply"), site.setup("--apply")
+
+    assert (first.exit_code, second.exit_code) == (1, 1)
+    assert holds(condition, headway_applied={"stdout": first.output})
+    assert not holds(condition, headway_applied={"stdout": second.output})
+
+
+@pytest.mark.parametrize(
+    ("written", "restarts", "looks"),
+    [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
+)
+def test_doctor_waits_for_the_restart_that_the_play_leaves_to_the_administrator(
+    written: bool, restarts: bool, looks: bool
+) -> None:
+    condition = task("Look for problems")["when"]
+    variables = {"headway_applied": {"changed": written}, "headway_restart_slurmctld": restarts}
+
+    assert holds(condition, headway_doctor=True, **variables) is looks
+    assert not holds(condition, headway_doctor=False, **variables)
 
 
 @pytest.mark.skipif(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -91,3 +92,54 @@ def test_an_upgrade_stops_and_removes_nothing(path: Path, argument: str, tmp_pat
 
     text = called.read_text() if called.exists() else ""
     assert "disable" not in text and "stop" not in text and "rm " not in text
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None or os.geteuid() != 0, reason="needs dpkg, and root")
+@pytest.mark.parametrize(("gone", "stays"), [("headway-agent", "headway"), ("headway", "headway-agent")])
+def test_a_purge_leaves_the_settings_of_the_other_package(gone: str, stays: str, tmp_path: Path) -> None:
+    """The packages are small ones with the real script, which works on a root of its own."""
+    root = tmp_path / "root"
+    for name in ("updates", "info"):
+        (root / "var/lib/dpkg" / name).mkdir(parents=True)
+    for name in ("status", "available"):
+        (root / "var/lib/dpkg" / name).touch()
+    options = ("--force-script-chrootless", "--force-depends", "--log=/dev/null")
+
+    def dpkg(*words: str) -> None:
+        subprocess.run(["dpkg", f"--root={root}", *options, *words], check=True, capture_output=True, timeout=120)
+
+    dpkg("--install", str(small_package(gone, tmp_path)))
+    dpkg("--remove", gone)
+    dpkg("--install", str(small_package(stays, tmp_path)))
+    assert {path.name for path in (root / "etc/headway").iterdir()} == {f"{gone}.toml", f"{stays}.toml"}
+
+    dpkg("--purge", gone)
+    assert [path.name for path in (root / "etc/headway").iterdir()] == [f"{stays}.toml"]
+    dpkg("--purge", stays)
+    assert not (root / "etc/headway").exists()
+
+
+def small_package(name: str, folder: Path) -> Path:
+    """Build a package with one file of settings and the script that runs after a removal."""
+    stage = folder / name
+    (stage / "DEBIAN").mkdir(parents=True)
+    (stage / "etc/headway").mkdir(parents=True)
+    (stage / "etc/headway" / f"{name}.toml").write_text("# settings\n")
+    (stage / "DEBIAN/conffiles").write_text(f"/etc/headway/{name}.toml\n")
+    (stage / "DEBIAN/control").write_text(
+        f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: x <x@localhost>\nDescription: x\n"
+    )
+    script = (FOLDER / "scripts" / f"{name}.postrm").read_text().replace("/run/systemd/system", "/nonexistent")
+    for path in ("/etc/headway", "/var/lib"):
+        script = script.replace(path, f"$DPKG_ROOT{path}")
+    (stage / "DEBIAN/postrm").write_text(script)
+    (stage / "DEBIAN/postrm").chmod(0o755)
+    for each in (stage, *stage.rglob("*")):
+        if each.is_dir():
+            each.chmod(0o755)
+    built = folder / f"{name}.deb"
+    subprocess.run(
+        ["dpkg-deb", "-Znone", "--root-owner-group", "--build", stage, built],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    return built

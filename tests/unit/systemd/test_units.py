@@ -110,6 +110,14 @@ def test_the_controllers_user_may_enter_where_the_policy_server_listens() -> Non
     assert "m slurm headway" in (UNITS / "sysusers.d" / "headway.conf").read_text()
 
 
+def test_users_can_be_made_by_systemd_before_246() -> None:
+    """Rocky Linux 8 has systemd 239, which refuses an id with a primary group (`-:headway`)."""
+    lines = [line.split() for line in (UNITS / "sysusers.d" / "headway.conf").read_text().splitlines()]
+
+    assert {words[1]: words[2] for words in lines if words[0] == "u"} == {"headway-policy": "-", "headway-web": "-"}
+    assert unit("headway-policy.service")["Service"]["Group"] == "headway"
+
+
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="no systemd-sysusers here")
 def test_sysusers_creates_the_users(tmp_path: Path) -> None:
     # Given another machine's /etc, with Slurm's user
@@ -121,7 +129,9 @@ def test_sysusers_creates_the_users(tmp_path: Path) -> None:
     done = run("systemd-sysusers", f"--root={tmp_path}", str(UNITS / "sysusers.d" / "headway.conf"))
 
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^headway:x:\d+:slurm$", (etc / "group").read_text(), re.MULTILINE)
+    members = re.search(r"^headway:x:\d+:(.*)$", (etc / "group").read_text(), re.MULTILINE)
+    assert members is not None
+    assert set(members[1].split(",")) == {"headway-policy", "slurm"}
     for name in ("headway-policy", "headway-web"):
         assert re.search(rf"^{name}:x:\d+:\d+:", (etc / "passwd").read_text(), re.MULTILINE)
     assert re.search(r"^headway-web:x:\d+:$", (etc / "group").read_text(), re.MULTILINE)

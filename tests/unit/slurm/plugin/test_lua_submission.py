@@ -260,6 +260,24 @@ def test_a_site_script_that_loads_ours_runs_first_and_its_refusals_stand(plugin:
     assert plugin.modify({}, priority=RELEASE).code == HELD
 
 
+@pytest.mark.parametrize("result", ["", "return nil", "return true", "return {}", "return 'ok'"])
+def test_a_site_function_without_a_number_as_its_result_lets_the_job_pass_on(
+    plugin: LuaPlugin, tmp_path: Path, result: str
+) -> None:
+    """Slurm takes such a result as success."""
+    site = tmp_path / "site.lua"
+    site.write_text(
+        f"function slurm_job_submit(job) if job.account == 'no' then return -1 end {result} end\n"
+        f"function slurm_job_modify(job) if job.account == 'no' then return -1 end {result} end\n"
+        f'dofile("{plugin.script}")\n'
+    )
+    plugin.script = site
+
+    assert plugin.submit().job["priority"] == "0"
+    assert plugin.modify({}, priority=RELEASE).code == HELD
+    assert (plugin.submit(account="no").code, plugin.modify({}, account="no").code) == (-1, -1)
+
+
 def test_loading_the_script_again_does_not_stack_it(plugin: LuaPlugin, pipe: Pipe) -> None:
     plugin.submit(f'dofile("{plugin.script}")')
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,6 +17,14 @@ from tests.unit.slurm.setup.site import BARE, Site
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture
+def open_site() -> Iterator[Site]:
+    """A site whose folder every user may enter; pytest's own folders are closed."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Site(Path(name))
 
 
 @pytest.mark.parametrize("options", [(), ("--check",), ("--check", "--json")])
@@ -151,6 +161,48 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
     assert site.setup("--check").exit_code == 0
 
 
+def test_the_line_stands_before_a_final_return_and_after_the_sites_functions(site: Site) -> None:
+    own, line = site.folder / "job_submit.lua", f'dofile("{site.folder}/headway.lua")\n'
+    functions = "function slurm_job_submit()\n  return slurm.SUCCESS\nend\n"
+    own.write_text(functions + "return slurm.SUCCESS\n")
+    assert "as its last line, but before a final `return`: dofile(" in site.setup("--apply").output
+
+    for wrong, problem in (
+        (functions + "return slurm.SUCCESS\n" + line, "line 5 loads Headway's script after the `return` of line 4"),
+        (line + functions, "line 1 loads Headway's script, and line 2 defines slurm_job_submit after it"),
+    ):
+        own.write_text(wrong)
+        result = site.setup("--check")
+        assert result.exit_code == 1
+        assert f"needs your decision: JobSubmitPlugins: {own}: {problem}" in result.output
+    own.write_text(functions + line + "return slurm.SUCCESS\n")
+    assert site.setup("--check").exit_code == 0
+
+
+def test_a_new_script_beside_the_sites_own_renews_the_time_at_which_slurmctld_looks(site: Site) -> None:
+    """Slurm loads the scripts again only when job_submit.lua is newer than what it has loaded."""
+    own, chained = site.folder / "job_submit.lua", site.folder / "headway.lua"
+    site.conf.write_text(BARE + "SlurmctldHost=one\nSlurmctldHost=two\n")
+    own.write_text(f'dofile("{chained}")\n')
+    os.utime(own, (1e9, 1e9))
+
+    assert site.setup("--check").exit_code == 1
+    assert own.stat().st_mtime == 1e9
+
+    chained.write_text("-- Headway job_submit.lua, version 0\n")
+    answer = json.loads(site.setup("--apply", "--json").output)
+    assert own.stat().st_mtime >= chained.stat().st_mtime
+    assert own.read_text() == f'dofile("{chained}")\n'
+    assert answer["next_steps"][0].endswith(
+        f"{chained}, {site.folder}/headway/slurmctld_event.sh; then there: touch {own}"
+    )
+    assert f"{own} gets a new time of change" in answer["notes"][0]
+
+    os.utime(own, (1e9, 1e9))
+    assert site.setup("--apply").exit_code == 0
+    assert own.stat().st_mtime == 1e9
+
+
 def test_a_line_that_is_commented_out_loads_nothing(site: Site) -> None:
     (site.folder / "job_submit.lua").write_text('-- dofile("/etc/slurm/headway.lua")\n')
 
@@ -196,7 +248,48 @@ def test_task_prolog_is_only_set_when_asked_for(site: Site) -> None:
     assert "every compute node" in asked.output
 
 
-def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(site: Site) -> None:
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_every_user_reaches_what_is_installed_under_any_umask(open_site: Site, umask: int) -> None:
+    """Slurm requeues every batch job while PrologSlurmctld fails, and jobs fail while users cannot run TaskProlog."""
+    task_prolog = open_site.folder / "shared" / "headway" / "task_prolog.sh"
+    before = os.umask(umask)
+    try:
+        result = open_site.setup("--apply", "--task-prolog", str(task_prolog))
+    finally:
+        os.umask(before)
+
+    assert result.exit_code == 0, result.output
+    for script in (open_site.folder / "headway" / "slurmctld_event.sh", task_prolog):
+        for path in (script, *script.relative_to(open_site.folder).parents):
+            assert (open_site.folder / path).stat().st_mode & 0o777 == 0o755, path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmctld runs as another user than the owner of the files")
+@pytest.mark.parametrize(
+    ("closed", "mode", "key"),
+    [
+        ("headway", 0o700, "PrologSlurmctld: "),
+        ("headway/slurmctld_event.sh", 0o644, "PrologSlurmctld: "),
+        ("shared", 0o750, "TaskProlog: "),
+        ("shared/task_prolog.sh", 0o744, "TaskProlog: "),
+    ],
+)
+def test_a_hook_that_slurm_cannot_run_needs_a_decision(open_site: Site, closed: str, mode: int, key: str) -> None:
+    open_site.conf.write_text(BARE + "SlurmUser=daemon\n")
+    options = ("--task-prolog", str(open_site.folder / "shared" / "task_prolog.sh"))
+    open_site.setup("--apply", *options)
+    assert open_site.setup("--check", *options).exit_code == 0
+
+    (open_site.folder / closed).chmod(mode)
+    result = open_site.setup("--check", *options)
+
+    assert result.exit_code == 1
+    assert f"needs your decision: {key}{open_site.folder}/" in result.output
+    assert " cannot be run by " in result.output
+
+
+def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(open_site: Site) -> None:
+    site = open_site
     shared = site.folder / "task_prolog.sh"
     site.setup("--apply", "--task-prolog", str(shared))
     assert f"JOB_SIDE={shipped_job_side()}\n" in shared.read_text()
@@ -206,6 +299,37 @@ def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(site: Site
     assert site.setup("--apply", "--task-prolog", str(shared), *places).exit_code == 0
     assert "JOB_SIDE=/shared/jobside\nJOB_SOCKET=/run/elsewhere/job.sock\n" in shared.read_text()
     assert site.setup("--check", "--task-prolog", str(shared), *places).exit_code == 0
+
+
+def test_an_older_task_prolog_is_brought_up_to_date_in_its_place_with_its_own_paths(open_site: Site) -> None:
+    shared, site = open_site.folder / "shared" / "task_prolog.sh", open_site
+    places = ("--job-side", "/shared/jobside", "--job-socket", "/run/elsewhere/job.sock")
+    site.setup("--apply", "--task-prolog", str(shared), *places)
+    assert site.setup("--check").exit_code == 0
+    current = shared.read_text()
+
+    shared.write_text(current.replace(f"version {installed_files.VERSION}", "version 3").replace("exit 0", "exit 1"))
+    assert "-# Headway TaskProlog, version 3" in site.setup("--check").output
+    answer = json.loads(site.setup("--apply", "--json").output)
+    assert shared.read_text() == current
+    assert answer["next_steps"] == [f"copy {shared} to every compute node that has its own copy of it"]
+
+    # A path that is given replaces the file's own
+    assert site.setup("--apply", "--job-side", "/other/jobside").exit_code == 0
+    assert "JOB_SIDE=/other/jobside\nJOB_SOCKET=/run/elsewhere/job.sock\n" in shared.read_text()
+
+
+def test_a_task_prolog_of_the_site_or_out_of_sight_stays(site: Site) -> None:
+    site.conf.write_text(BARE + f"TaskProlog={site.folder}\n")  # cannot be read as a file
+    result = site.setup("--apply")
+    assert (result.exit_code, "note: TaskProlog was not checked: " in result.output) == (0, True)
+
+    own = site.folder / "own.sh"
+    own.write_text("#!/bin/sh\n")
+    for path in (own, site.folder / "absent.sh"):
+        site.conf.write_text(BARE + f"TaskProlog={path}\n")
+        assert site.setup("--apply").exit_code == 0
+    assert own.read_text() == "#!/bin/sh\n"
 
 
 @pytest.mark.parametrize("option", ["--runtime-dir", "--task-prolog", "--job-side", "--job-socket"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -607,12 +609,78 @@ def test_a_value_that_is_not_understood_is_not_taken_for_the_default(
     assert house.wrong() == [(check, Level.WARNING)]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "what", "mend"),
+    [
+        ("bf_interval=30", "lacks batch_sched_delay=0", "headway-setup slurm --apply, then scontrol reconfigure"),
+        ("batch_sched_delay=1,bf_interval=30", "has batch_sched_delay=1", "set it to 0 in slurm.conf by hand"),
+        (
+            "batch_sched_delay=5,batch_sched_delay=0,bf_interval=30",
+            "has batch_sched_delay=5",
+            "set it to 0 in slurm.conf by hand",
+        ),
+    ],
+)
+def test_the_mend_of_a_scheduling_delay_is_one_that_changes_it(
+    house: Installation, parameters: str, what: str, mend: str
+) -> None:
+    """headway-setup adds the parameter, and leaves a value of the site as it is."""
+    house.config(SchedulerParameters=parameters)
+
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level) == ("batch-sched-delay", Level.WARNING)
+    assert what in finding.what
+    assert finding.mend.startswith(mend)
+
+
 def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
     house.host.texts[ETC / "job_submit.lua"] = '-- site\ndofile("/etc/slurm/headway.lua")\n'
     assert house.wrong() == [("job-submit-lua", Level.ERROR)]
 
     house.host.texts[ETC / "headway.lua"] = LUA.read_text()
     assert house.wrong() == []
+
+    for text in (
+        'return slurm.SUCCESS\ndofile("/etc/slurm/headway.lua")\n',
+        'dofile("/etc/slurm/headway.lua")\nfunction slurm_job_modify() end\n',
+    ):
+        house.host.texts[ETC / "job_submit.lua"] = text
+        (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+        assert (finding.check, finding.level) == ("job-submit-lua", Level.ERROR)
+        assert "move that line: the script needs it as its last line, but before a final `return`" in finding.mend
+
+
+def test_a_new_script_beside_the_sites_own_that_slurmctld_may_not_have_loaded(house: Installation) -> None:
+    own, chained = ETC / "job_submit.lua", ETC / "headway.lua"
+    house.host.texts |= {own: 'dofile("/etc/slurm/headway.lua")\n', chained: LUA.read_text()}
+    house.host.written = {own: NOW - 500.0, chained: NOW - 400.0}
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level, finding.mend) == ("job-submit-lua", Level.WARNING, f"touch {own}")
+
+    house.host.written[own] = NOW - 300.0
+    assert house.wrong() == []
+    house.host.written[own] = NOW - 500.0
+    house.config(BOOT_TIME=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW - 100)))
+    assert house.wrong() == []
+
+
+def test_a_task_prolog_of_headways_is_checked_where_this_machine_sees_it(house: Installation) -> None:
+    path, side = Path("/shared/task_prolog.sh"), Path(sys.prefix) / "src"
+    house.config(TaskProlog=str(path))
+    assert house.wrong() == []
+    house.host.texts[path] = "#!/bin/sh\n# the site's own\n"
+    assert house.wrong() == []
+
+    text = (SHIPPED / "hooks" / installed_files.TASK_PROLOG).read_text()
+    house.host.texts[path] = installed_files.with_job_side(text, side, None)
+    assert house.wrong() == [("hooks", Level.WARNING)], "the environment of Headway has lost this folder"
+    house.host.put(side / "headway_job" / "__init__.py", "file", 0o644)
+    assert house.wrong() == []
+    house.host.texts[path] = installed_files.with_job_side(text, Path("/nodes/only"), None)
+    assert house.wrong() == [("hooks", Level.SKIPPED)]
+
+    house.host.texts[path] = text.replace(f"version {installed_files.VERSION}", "version 9")
+    assert house.wrong() == [("hooks", Level.ERROR)]
 
 
 def test_a_slurmctld_that_runs_as_a_user_who_cannot_enter(house: Installation) -> None:
