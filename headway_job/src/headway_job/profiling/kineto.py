@@ -1,8 +1,8 @@
 """Recordings with torch's profiler, at little cost and without output.
 
 torch.profiler records every operator. This makes the steps of a small model 40 to 60 % longer, and stopping it takes as long again.
-Here only events of the scope USER_SCOPE are recorded: collectives (each with the shapes and types of its input), the DataLoader and
-the optimizer, about a dozen in each step. With a GPU, kernels are recorded, too.
+Here only events of the scope USER_SCOPE are recorded, without the program's own (see left_out): collectives, each with the shapes
+and types of its input, and waits for the DataLoader, about a dozen in each step. With a GPU, kernels are recorded, too.
 
 libkineto writes lines to stderr when a recording begins and ends. Its log level is raised while a window is open. If that is not
 possible, nothing is recorded.
@@ -19,12 +19,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Un
 from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
 from .intervals import Interval
+from .left_out import WAIT_FOR_DATA, LeftOut
 
 _LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
 _SILENT = 1_000
 _EVENTS_PER_PAUSE = 64
 """Events read between two pauses."""
-_WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 
 _BYTES = {
     "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "c10::complex<double>": 16,
@@ -44,6 +44,7 @@ class Kineto:
     def __init__(self) -> None:
         self._calls = sys.modules["torch._C"]._autograd
         self._set_recording = self._calls._enable_record_function
+        self._left_out = LeftOut(self._set_recording)
         self._begun_ns = self._paused_ns = 0
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
@@ -68,14 +69,17 @@ class Kineto:
             if self._level.value != _SILENT:  # its first use in a process sets its own initial level
                 self._level_before = self._level.value
                 self._level.value = _SILENT
+            self._left_out.begin()
             self._begun_ns = time.time_ns()
             self._calls._enable_profiler(self._config, self._activities, self._scopes)
         except BaseException:
+            self._left_out.end()
             self._level.value = self._level_before
             raise
 
     def pause(self) -> None:
         """Record no events that begin from now on. What is in progress is still recorded to its end."""
+        self._left_out.pause()
         self._set_recording(False)
         self._paused_ns = time.time_ns()
 
@@ -88,6 +92,7 @@ class Kineto:
         try:
             return self._calls._disable_profiler()
         finally:
+            self._left_out.end()
             self._set_recording(True)
             self._level.value = self._level_before
 
@@ -161,7 +166,7 @@ def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
         kind = kind_on_cpu(name)
         if kind:
             found.collectives.append(Collective(kind, *_when(event), _input_bytes(event, sizes)))
-        elif name.startswith(_WAIT_FOR_DATA):
+        elif name.startswith(WAIT_FOR_DATA):
             found.data_waits.append(_when(event))
         on_cpu.add(name)
     for name, begin, end in device:
