@@ -2,7 +2,7 @@
 
 The thread does not run while the process forks: it is stopped before, and starts again with the next optimizer step. So no lock of
 ours can be held in a child, and a fork never has more threads than the program itself started (Python 3.12 warns of those). In
-the child nothing of ours runs; there is nothing to clean up but one descriptor.
+the child nothing of ours runs; there is nothing to clean up but one descriptor, and its exit after a profile (see forked_child).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ProcessHook:
             self.counter.close()
             self.guard.forget_callback()
             if self.client is not None:
-                self.client.disconnect()
+                self.client.forget_in_child()
         except Exception:
             pass
 

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Un
 
 from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
+from .forked_child import children
 from .intervals import Interval
 from .left_out import WAIT_FOR_DATA, LeftOut
 
@@ -59,6 +60,7 @@ class Kineto:
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         self._level = ctypes.c_int.in_dll(loaded, _LEVEL_SYMBOL)
         self._level_before = self._level.value
+        children.prepare()
 
     def start(self) -> None:
         """Begin to record events."""

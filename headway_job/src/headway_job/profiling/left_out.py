@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from types import CodeType
-from typing import Any, Callable, FrozenSet, List, Tuple
+from types import CodeType, FrameType
+from typing import Any, Callable, FrozenSet, List, Optional, Tuple
 
 WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 """Beginning of the name of the annotation in which a program waits for a worker of its DataLoader."""
@@ -89,13 +89,13 @@ class LeftOut:
         tensors = args[0] if args else kwargs.get("tensors", ())
         if tensors and all(getattr(tensor, "is_cuda", False) for tensor in tensors):
             return False  # of NCCL: its events end with the launch
-        frame = sys._getframe(2)
+        frame: Optional[FrameType] = sys._getframe(2)
         for _ in range(_MAX_FRAMES):
             if frame is None:
                 break
             if frame.f_code in self._blocking:
                 return False
-            frame = frame.f_back  # type: ignore[assignment] - None at the bottom
+            frame = frame.f_back
         return True
 
 
