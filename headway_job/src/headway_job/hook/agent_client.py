@@ -141,9 +141,9 @@ class AgentClient:
         children.end_without_destructors()
         self.disconnect()
 
-    def skip_window(self) -> None:
-        """Drop the window; in the training thread, as the program's own profiler has precedence."""
-        self._windows.skip()
+    def skip_window(self, *, wait: bool) -> None:
+        """Drop the window, in any thread, as the program's own profiler has precedence; see ProfileWindows.skip."""
+        self._windows.skip(wait=wait)
 
     def end_window(self) -> None:
         """End the window with what it has; in the training thread, before a fork, during which no profiler may run."""

@@ -173,10 +173,10 @@ class ProcessHook:
         except Exception:
             pass
 
-    def _skip_window(self) -> None:
+    def _skip_window(self, *, wait: bool = True) -> None:
         try:
             if self.client is not None:
-                self.client.skip_window()
+                self.client.skip_window(wait=wait)
         except Exception:
             pass
 
@@ -186,7 +186,7 @@ class ProcessHook:
                 return
             self.counter.close()
             stopped = self._stop_thread(_STOP_AT_EXIT_S)
-            self._skip_window()
+            self._skip_window(wait=False)
             if stopped and self.client is not None:
                 self.client.send_last()
         except Exception:

@@ -89,6 +89,19 @@ class Kineto:
         """Return True if collectives of the recording, which is paused, have not ended; None = torch cannot say."""
         return gloo_trace.in_progress(self._begun_ns, self._paused_ns)
 
+    def in_backward(self) -> bool:
+        """Return True within a hook of backward, at whose end torch takes a profiler that was started or stopped there back.
+
+        Programs call an optimizer there to free each gradient at once. Versions that cannot say it: False.
+        """
+        task = getattr(sys.modules["torch._C"], "_current_graph_task_id", None)
+        return task is not None and task() >= 0
+
+    def lose(self) -> None:
+        """Give the recording up without an end, in any thread. Its own thread has to call `pause`, so that it does not grow."""
+        self._left_out.end()
+        self._level.value = self._level_before
+
     def stop(self) -> Any:
         """End the recording and return it."""
         try:
@@ -111,6 +124,13 @@ class NoProfiler:
     def in_progress(self) -> Optional[bool]:
         """Return False."""
         return False
+
+    def in_backward(self) -> bool:
+        """Return False: it may begin and end anywhere."""
+        return False
+
+    def lose(self) -> None:
+        """Do nothing."""
 
     def stop(self) -> NoProfiler:
         """Return the empty recording."""
