@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..profiling import kineto
 from ..profiling.comm_overlap import Recording, split
+from ..profiling.forked_child import children
 from ..profiling.window import Window
 from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
@@ -135,9 +136,14 @@ class AgentClient:
             socket.close()
         self._save_requests.set_connected(connected=False)
 
-    def skip_window(self) -> None:
-        """Drop the window; in the training thread, as the program's own profiler has precedence."""
-        self._windows.skip()
+    def forget_in_child(self) -> None:
+        """Leave what belongs to the parent; called in a forked child."""
+        children.end_without_destructors()
+        self.disconnect()
+
+    def skip_window(self, *, wait: bool) -> None:
+        """Drop the window, in any thread, as the program's own profiler has precedence; see ProfileWindows.skip."""
+        self._windows.skip(wait=wait)
 
     def end_window(self) -> None:
         """End the window with what it has; in the training thread, before a fork, during which no profiler may run."""

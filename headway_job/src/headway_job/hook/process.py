@@ -2,7 +2,7 @@
 
 The thread does not run while the process forks: it is stopped before, and starts again with the next optimizer step. So no lock of
 ours can be held in a child, and a fork never has more threads than the program itself started (Python 3.12 warns of those). In
-the child nothing of ours runs; there is nothing to clean up but one descriptor.
+the child nothing of ours runs; there is nothing to clean up but one descriptor, and its exit after a profile (see forked_child).
 """
 
 from __future__ import annotations
@@ -170,14 +170,14 @@ class ProcessHook:
             self.counter.close()
             self.guard.forget_callback()
             if self.client is not None:
-                self.client.disconnect()
+                self.client.forget_in_child()
         except Exception:
             pass
 
-    def _skip_window(self) -> None:
+    def _skip_window(self, *, wait: bool = True) -> None:
         try:
             if self.client is not None:
-                self.client.skip_window()
+                self.client.skip_window(wait=wait)
         except Exception:
             pass
 
@@ -187,7 +187,7 @@ class ProcessHook:
                 return
             self.counter.close()
             stopped = self._stop_thread(_STOP_AT_EXIT_S)
-            self._skip_window()
+            self._skip_window(wait=False)
             if stopped and self.client is not None:
                 self.client.send_last()
         except Exception:

@@ -68,13 +68,13 @@ class ProfileWindows:
         """Note that the agent has the reason."""
         self.why_not = ""
 
-    def skip(self) -> None:
-        """Drop the window, and the request for it."""
+    def skip(self, *, wait: bool) -> None:
+        """Drop the window, and the request for it. With `wait`, it has ended, also if it belongs to another thread."""
         if self._requested_steps:
             self._drop(self._why_no_window() or PROGRAM)
         window = self.current
         if window is not None:
-            window.abandon()
+            window.abandon(wait=wait)
 
     def _drop(self, why_not: str) -> None:
         self._requested_steps = 0

@@ -1,7 +1,9 @@
 """Gives precedence to the program's own profiler, as torch allows one at a time; and avoids what CUPTI cannot do.
 
-torch.profiler and torch.autograd.profiler reach the profiler through three names of the module torch.autograd.profiler. They are
-replaced by functions that do the same and inform us first. An open window of ours then ends, and its result is dropped.
+torch.profiler and torch.autograd.profiler reach the profiler through names of the module torch.autograd.profiler. They are replaced
+by functions that do the same and inform us first. An open window of ours then ends, and its result is dropped. No window is opened
+later either: an annotation (torch.profiler.record_function) that the program has begun under its own profiler may end at any time,
+and within a window its end would be written into memory that torch has freed with the program's recording.
 
 CUDAGraph.capture_begin is replaced in the same way. GPU kernels are recorded through CUPTI, which only one tool of a process can
 use. Some versions of CUDA crash at the replay of a CUDA graph if CUPTI was stopped after the capture; torch.profiler never stops it
@@ -15,8 +17,12 @@ import os
 import sys
 from typing import Any, Callable, Optional
 
-_STARTING = ("_prepare_profiler", "_enable_profiler")
-_STOPPING = "_disable_profiler"
+_STARTING = {
+    "torch.autograd.profiler": ("_prepare_profiler", "_enable_profiler"),
+    "torch.autograd.profiler_legacy": ("_enable_profiler_legacy",),
+    "torch.autograd": ("_enable_profiler_legacy",),
+}
+"""Names by module. The older profiler is imported by torch itself, or takes its names from torch.autograd later."""
 _TOOL_VARIABLES = ("NSYS_", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 """Beginnings of variables that are set when Nsight Systems, or another library that CUDA loads, traces the process."""
 _TOOL_LIBRARIES = (b"ToolsInjection", b"cuda-injection", b"InjectionTarget")
@@ -29,19 +35,19 @@ profiler is in use, or the program forks, whenever a window would begin; torch's
 
 
 class ProfilerGuard:
-    """Says when no window may be opened: while the program's own profiler runs, or when CUPTI belongs to something else."""
+    """Says when no window may be opened: once the program's own profiler has run, or when CUPTI belongs to something else."""
 
     def __init__(self, on_program_profiler: Optional[Callable[[], None]] = None) -> None:
         """`on_program_profiler` is called before the program's profiler starts. It must not raise."""
-        self.active = False
-        """The program's own profiler is prepared or runs."""
+        self.has_profiled = False
+        """The program's own profiler is prepared, runs or has run."""
         self.captured_graph = False
         """The program has captured a CUDA graph."""
         self._on_program_profiler = on_program_profiler
 
     def why_no_window(self) -> str:
         """Return the reason why no window may be opened now; empty = one may be."""
-        if self.active:
+        if self.has_profiled:
             return PROGRAM
         if self.captured_graph:
             return GRAPH
@@ -53,10 +59,11 @@ class ProfilerGuard:
 
     def install(self) -> None:
         """Replace torch's functions. Call it once, before the program can have started to profile."""
-        module = sys.modules["torch.autograd.profiler"]
-        for name in _STARTING:
-            setattr(module, name, self._before_start(getattr(module, name)))
-        setattr(module, _STOPPING, self._after_stop(getattr(module, _STOPPING)))
+        for module_name, names in _STARTING.items():
+            module = sys.modules.get(module_name)
+            for name in names:
+                if hasattr(module, name):
+                    setattr(module, name, self._before_start(getattr(module, name)))
         graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
         if hasattr(graph, "capture_begin"):
             graph.capture_begin = self._before_capture(graph.capture_begin)
@@ -64,7 +71,7 @@ class ProfilerGuard:
     def _before_start(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def starting(*args: Any, **kwargs: Any) -> Any:
-            self.active = True
+            self.has_profiled = True
             if self._on_program_profiler is not None:
                 self._on_program_profiler()
             return call(*args, **kwargs)
@@ -80,16 +87,6 @@ class ProfilerGuard:
             return call(*args, **kwargs)
 
         return capture_begin
-
-    def _after_stop(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def stopping(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return call(*args, **kwargs)
-            finally:
-                self.active = False
-
-        return stopping
 
 
 def _is_traced() -> bool:

@@ -18,7 +18,7 @@ def in_progress(begin_ns: int, end_ns: int) -> Optional[bool]:
     """Return True if a collective of gloo that was called within this time (Unix time, ns) has not ended; None = torch cannot say.
 
     Older versions have no list of gloo's collectives, and others have none if TORCH_FR_BUFFER_SIZE is 0. Sends and receives of gloo
-    are in no list: they end in the thread that waits for them.
+    are in no list: recordings leave them out (see left_out).
     """
     dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
     if dump is None:

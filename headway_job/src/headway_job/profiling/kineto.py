@@ -1,8 +1,8 @@
 """Recordings with torch's profiler, at little cost and without output.
 
 torch.profiler records every operator. This makes the steps of a small model 40 to 60 % longer, and stopping it takes as long again.
-Here only events of the scope USER_SCOPE are recorded: collectives (each with the shapes and types of its input), the DataLoader and
-the optimizer, about a dozen in each step. With a GPU, kernels are recorded, too.
+Here only events of the scope USER_SCOPE are recorded, without the program's own (see left_out): collectives, each with the shapes
+and types of its input, and waits for the DataLoader, about a dozen in each step. With a GPU, kernels are recorded, too.
 
 libkineto writes lines to stderr when a recording begins and ends. Its log level is raised while a window is open. If that is not
 possible, nothing is recorded.
@@ -18,13 +18,14 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Un
 
 from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
+from .forked_child import children
 from .intervals import Interval
+from .left_out import WAIT_FOR_DATA, LeftOut
 
 _LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
 _SILENT = 1_000
 _EVENTS_PER_PAUSE = 64
 """Events read between two pauses."""
-_WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 
 _BYTES = {
     "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "c10::complex<double>": 16,
@@ -44,6 +45,7 @@ class Kineto:
     def __init__(self) -> None:
         self._calls = sys.modules["torch._C"]._autograd
         self._set_recording = self._calls._enable_record_function
+        self._left_out = LeftOut(self._set_recording)
         self._begun_ns = self._paused_ns = 0
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
@@ -58,6 +60,7 @@ class Kineto:
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         self._level = ctypes.c_int.in_dll(loaded, _LEVEL_SYMBOL)
         self._level_before = self._level.value
+        children.prepare()
 
     def start(self) -> None:
         """Begin to record events."""
@@ -68,14 +71,17 @@ class Kineto:
             if self._level.value != _SILENT:  # its first use in a process sets its own initial level
                 self._level_before = self._level.value
                 self._level.value = _SILENT
+            self._left_out.begin()
             self._begun_ns = time.time_ns()
             self._calls._enable_profiler(self._config, self._activities, self._scopes)
         except BaseException:
+            self._left_out.end()
             self._level.value = self._level_before
             raise
 
     def pause(self) -> None:
         """Record no events that begin from now on. What is in progress is still recorded to its end."""
+        self._left_out.pause()
         self._set_recording(False)
         self._paused_ns = time.time_ns()
 
@@ -83,11 +89,25 @@ class Kineto:
         """Return True if collectives of the recording, which is paused, have not ended; None = torch cannot say."""
         return gloo_trace.in_progress(self._begun_ns, self._paused_ns)
 
+    def in_backward(self) -> bool:
+        """Return True within a hook of backward, at whose end torch takes a profiler that was started or stopped there back.
+
+        Programs call an optimizer there to free each gradient at once. Versions that cannot say it: False.
+        """
+        task = getattr(sys.modules["torch._C"], "_current_graph_task_id", None)
+        return task is not None and task() >= 0
+
+    def lose(self) -> None:
+        """Give the recording up without an end, in any thread. Its own thread has to call `pause`, so that it does not grow."""
+        self._left_out.end()
+        self._level.value = self._level_before
+
     def stop(self) -> Any:
         """End the recording and return it."""
         try:
             return self._calls._disable_profiler()
         finally:
+            self._left_out.end()
             self._set_recording(True)
             self._level.value = self._level_before
 
@@ -104,6 +124,13 @@ class NoProfiler:
     def in_progress(self) -> Optional[bool]:
         """Return False."""
         return False
+
+    def in_backward(self) -> bool:
+        """Return False: it may begin and end anywhere."""
+        return False
+
+    def lose(self) -> None:
+        """Do nothing."""
 
     def stop(self) -> NoProfiler:
         """Return the empty recording."""
@@ -161,7 +188,7 @@ def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
         kind = kind_on_cpu(name)
         if kind:
             found.collectives.append(Collective(kind, *_when(event), _input_bytes(event, sizes)))
-        elif name.startswith(_WAIT_FOR_DATA):
+        elif name.startswith(WAIT_FOR_DATA):
             found.data_waits.append(_when(event))
         on_cpu.add(name)
     for name, begin, end in device:

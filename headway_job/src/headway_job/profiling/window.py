@@ -24,6 +24,8 @@ _UNKNOWN_STEPS, _UNKNOWN_S = 3, 1.0
 """Steps and seconds that a paused window waits where torch cannot say which collectives are in progress."""
 _SOON_S, _SOON_UNKNOWN_S, _POLL_S = 0.5, 0.1, 0.005
 """The same before a fork, and before the program's own profiler starts."""
+_HAND_OVER_S, _STOP_S, _HAND_OVER_POLL_S = 2.0, 10.0, 0.002
+"""Seconds that another thread waits for the training thread's next step, and until it has stopped the profiler there."""
 
 
 class RecordedWindow(NamedTuple):
@@ -37,6 +39,8 @@ class Window:
     """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it.
 
     A window records, then it is paused, and it closes once the collectives that it has recorded have ended (see gloo_trace).
+    If its thread ends, it closes before. If another thread needs the profiler, it is given up: it closes at the next step. If there
+    is no next step, it is lost: its profiler is never stopped, as torch crashes if it was started elsewhere meanwhile.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class Window:
         """Bound: `_MAX_FACTOR` times `steps`."""
         self._begun_s = 0.0
         self._pause: Optional[Pause] = None
+        self._given_up = self._closing = self._lost = self._over = False
+        self._thread_end: Optional[threading.local] = None
         self.thread = 0
         self.open = False
 
@@ -72,7 +78,10 @@ class Window:
             if not self.open:
                 self._open()
                 return
-            if threading.get_ident() != self.thread:
+            if threading.get_ident() != self.thread or self._kineto.in_backward():
+                return
+            if self._given_up:
+                self.abandon()
                 return
             if self._pause is None:
                 self._step_ends.append(step_end(self._queue))
@@ -101,29 +110,69 @@ class Window:
         except Exception:
             self.abandon()
 
-    def abandon(self) -> None:
-        """End the window without a result. Does nothing in another thread."""
+    def abandon(self, *, wait: bool = True) -> None:
+        """End the window without a result. In another thread, give it up, and wait for its end if `wait` is True."""
+        self._given_up = True  # `_open` sets `open` and then looks at this: one of two threads sees the other
         if self.open and threading.get_ident() != self.thread:
+            if wait:
+                self._wait_for_end()
             return
         self._step_ends = []
         with suppress(Exception):
             if self.open:
-                self._paused().over_soon(self._kineto.in_progress)
+                pause = self._paused()
+                if not self._lost:
+                    pause.over_soon(self._kineto.in_progress)
         try:
             self._close()
         except Exception:
-            self._release()
-            self._done(None)
+            self._finish(None)
+
+    def _wait_for_end(self) -> None:
+        """Wait until the training thread has ended the window, which is lost if that thread makes no step meanwhile."""
+        if self._is_over(_HAND_OVER_S):
+            return
+        self._lost = True
+        if self._closing:  # each thread sets its own of the two before it looks at the other's
+            self._is_over(_STOP_S)
+            return
+        self._kineto.lose()
+
+    def _is_over(self, within_s: float) -> bool:
+        until_s = time.monotonic() + within_s
+        while not self._over and time.monotonic() < until_s:
+            time.sleep(_HAND_OVER_POLL_S)
+        return self._over
 
     def _open(self) -> None:
-        if in_use():
-            raise RuntimeError("the program's own profiler runs, or a CUDA graph is being captured")
+        if in_use() or self._kineto.in_backward():
+            raise RuntimeError(
+                "the program's own profiler runs, or a CUDA graph is being captured, or this is a hook of backward"
+            )
         self.thread = threading.get_ident()
         self._begun_s = time.monotonic()
         if self._with_queue:
             self._queue = RunQueueClock()
-        self._kineto.start()
         self.open = True
+        try:
+            if self._given_up:
+                raise RuntimeError("another thread needs the profiler")
+            self._kineto.start()
+            self._thread_end = threading.local()
+            self._thread_end.call = _AtThreadEnd(self._thread_ended)
+        except BaseException:
+            self.open = False
+            raise
+
+    def _thread_ended(self) -> None:
+        """Close the window with what it has. If collectives are in progress, the recording must not be freed: it is lost."""
+        if not self.open or threading.get_ident() != self.thread:
+            return
+        self.end()
+        if self.open:
+            self._lost = True
+            self._kineto.lose()
+            self._close()
 
     def _paused(self) -> Pause:
         if self._pause is None:
@@ -135,14 +184,36 @@ class Window:
         """Stop the profiler, and hand over the recording if it has a step."""
         events = None
         if self.open:
+            self._closing = True
             self.open = False
-            events = self._kineto.stop()
-        self._release()
-        self._done(RecordedWindow(self._step_ends, events) if len(self._step_ends) > 1 else None)
+            if self._lost:
+                self._step_ends = []
+            else:
+                events = self._kineto.stop()
+        self._finish(RecordedWindow(self._step_ends, events) if len(self._step_ends) > 1 else None)
 
-    def _release(self) -> None:
+    def _finish(self, recorded: Optional[RecordedWindow]) -> None:
         if self._queue is not None:
             self._queue.close()
+        self._thread_end = None
+        self._done(recorded)
+        self._over = True
+
+
+class _AtThreadEnd:
+    """Calls a function when it is dropped, as the content of a threading.local is by the thread itself, when it ends.
+
+    In a forked child it calls nothing.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            if os.getpid() == self._pid:
+                self._call()
 
 
 class Pause:

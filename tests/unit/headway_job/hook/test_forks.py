@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from nodeagent.wire.frames import Bye, Hello, Steps
-from tests.unit.headway_job.agent import FAST_POLLS, JOBSIDE, SOCKETS, WHOLE_TORCH, Agent, Program
+from tests.unit.headway_job.agent import (
+    FAST_POLLS,
+    JOBSIDE,
+    SENT,
+    SOCKETS,
+    WHOLE_TORCH,
+    Agent,
+    Connection,
+    Program,
+    polite,
+)
 from tests.unit.headway_job.small_torch import MODEL, make
 
 
@@ -131,3 +142,60 @@ print("trained")
     (connection,) = agent.connections
     assert connection.steps.steps == 1 + 90
     assert isinstance(connection.frames[-1], Bye)
+
+
+_PROFILED = (
+    FAST_POLLS
+    + SENT
+    + SOCKETS
+    + WHOLE_TORCH
+    + """
+import atexit, ctypes, signal, sys, time
+from headway_job.profiling import kineto
+kineto.recorder = lambda communicates: kineto.Kineto()
+def profiled():
+    step()
+    time.sleep(0.002)
+    return "profile" in sent
+def ended(child):
+    def over():
+        nonlocal code
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done: code = os.waitstatus_to_exitcode(status)
+        return done
+    code = None
+    wait_until(over)
+    if code is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return code
+wait_until(profiled)
+"""
+)
+
+
+def _asks(connection: Connection, peer: socket.socket) -> None:
+    polite(connection, peer, profile_steps=3)
+
+
+def test_children_exit_after_a_profile(tmp_path: Path) -> None:
+    """A child and its own child exit with their codes, their atexit functions run, and the output of C and Python is written."""
+    agent = Agent(tmp_path, _asks)
+    done = Program(tmp_path, agent).run(
+        _PROFILED
+        + """
+child = os.fork()
+if child == 0:
+    grandchild = os.fork()
+    if grandchild == 0:
+        sys.exit(5)
+    atexit.register(print, "atexit ran")
+    ctypes.CDLL(None).printf(b"C wrote\\n")
+    print("grandchild", ended(grandchild))
+    sys.exit(7)
+print("child", ended(child))
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["C wrote", "atexit ran", "child 7", "grandchild 5"]

@@ -35,7 +35,7 @@ seen = kineto.read(recorded, lambda: False)
 profile = split.split(split.Recording(step_ends, seen.collectives, [], [], seen.data_waits))
 
 events = list(recorded.events())
-thread = next(event.start_thread_id() for event in events if event.name().startswith("Optimizer.step"))
+thread = next(event.start_thread_id() for event in events if event.name().startswith("aten::linear"))
 operators = spans.union(
     kineto._when(event)
     for event in events
