@@ -66,7 +66,7 @@ class Cycle:
         self._observer = Observer(knowledge)
         self._keeper = LedgerKeeper(journal, ledger, events)
         self._hold_files = HoldFiles(holds, events)
-        self._stops = PolicyStops(preemptions, events, clock.monotonic)
+        self._stops = PolicyStops(preemptions, ledger, events, clock.monotonic)
         self._slurm_preemption = SlurmPreemption(preemptions, ledger, events, lambda: knowledge.preemption)
         self._decisions = DecisionLog(journal, events, clock)
         self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)

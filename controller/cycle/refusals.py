@@ -20,7 +20,7 @@ from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmNode
-from controller.state.ledger import NOT_BOOTED, Ledger, Refusal
+from controller.state.ledger import NODES_AWAY, NOT_BOOTED, Ledger, Refusal
 from policies.serving.runtime.tasks.backoff import Backoff
 
 MOST_PLACES = 4
@@ -34,7 +34,6 @@ FREE_SHORT_RUNS = 2
 _NOT_TRIED = frozenset({"", "None", "Priority"})
 """Reasons of a job that Slurm has not considered yet, or that comes after others: they say nothing about the nodes."""
 _NO_ROOM = "Resources"
-_NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
 _STILL_DECIDING = _NOT_TRIED | {_NO_ROOM, "BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
 """Reasons of a released job that Slurm may still start; with every other reason Slurm does not start it for now."""
 _NEVER = frozenset({"DependencyNeverSatisfied"})
@@ -73,7 +72,7 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         reason = job.reason.split(",")[0]
         # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
         # stops other jobs there.
-        may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(_NODES_AWAY)
+        may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(NODES_AWAY)
         still_deciding = reason in _STILL_DECIDING or may_be_free
         why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
@@ -83,7 +82,7 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         if why:
             late[job.key] = Verdict(
                 why,
-                blames_nodes=waited_s >= 0 and (reason == _NO_ROOM or reason.startswith(_NODES_AWAY)),
+                blames_nodes=waited_s >= 0 and (reason == _NO_ROOM or reason.startswith(NODES_AWAY)),
                 behind=waited_s >= 0 and reason in _NOT_TRIED,
                 never=reason in _NEVER,
                 slurm_reason=slurm_reason,

@@ -7,7 +7,7 @@ changed, so that ten thousand waiting jobs cost milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import cast
@@ -25,8 +25,8 @@ from controller.observe.role import WAITING, Obstacle, Role, Standing, standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
-from controller.state.ledger import Ledger
+from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.state.ledger import Ledger, Served
 from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
@@ -213,7 +213,7 @@ class Observer:
             occupants=occupants,
             occupied=[classified.occupied[id(visible[place])] for place in occupants.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
-            served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
+            served=_earlier_runs(visible, ledger, snapshot.time_s) if ledger.served else None,
             users=tuple(self._users),
             measured=[_contention(visible[place].job, measured) for place in occupants.tolist()] if measured else (),
             preemptible=[run_of(visible[place].job) in preemptible for place in occupants.tolist()]
@@ -244,6 +244,26 @@ def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int
     if not ledger.relocations and not ledger.kept_off:
         return {}
     return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
+
+
+def _earlier_runs(visible: list[JobRow], ledger: Ledger, now_s: float) -> list[Served | None]:
+    """Return the usage of each job in its runs before the one that Slurm shows; None for jobs without such runs."""
+    served = ledger.served
+    return [None if (found := served.get(row.key)) is None else _earlier(row.job, found, now_s) for row in visible]
+
+
+def _earlier(job: SlurmJob, served: Served, now_s: float) -> Served:
+    """Return the usage of the job in its runs before the one that Slurm shows. `served`: that of all runs that have ended.
+
+    A requeued job that is COMPLETING has the count of its next run already, and its last run counts as served. If that run counted
+    twice, the job would seem to be nearly done, and policies would stop others in its place. One that ends without a requeue is
+    not told apart: for some seconds its earlier runs and the last one count only as the longer of the two.
+    """
+    if job.phase is not Phase.COMPLETING or job.start_time_s is None:
+        return served
+    run_s = max(now_s - job.start_time_s, 0.0)
+    gpu_s = run_s * sum(share.gpus for share in job.allocated)
+    return replace(served, service_s=max(served.service_s - run_s, 0.0), gpu_s=max(served.gpu_s - gpu_s, 0.0))
 
 
 def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone | None) -> dict[int, int]:

@@ -16,6 +16,8 @@ from controller.state.preemption import RelocationConstraint
 MOST_ESTIMATES = 100_000
 NOT_BOOTED = "ResumeTimeout"
 """Slurm's reason of a node that power saving has booted for a job in vain."""
+NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
+"""Beginnings of Slurm's reasons for a job whose nodes take no jobs now; it may start on others."""
 UNFIT_S = 600.0
 """Time after the last refusal during which a job is not placed on nodes where Slurm did not start it, in seconds."""
 ELSEWHERE_S = 60.0
@@ -67,6 +69,11 @@ class Refusal:
     def is_for_boot(self) -> bool:
         """True if nodes did not boot for the job. Such a refusal lasts while other nodes boot, so that the nodes add up."""
         return self.slurm_reason == NOT_BOOTED
+
+    @property
+    def is_for_limit(self) -> bool:
+        """True if Slurm gave a reason that no other nodes and no free GPUs mend, such as a limit of the job's user."""
+        return bool(self.slurm_reason) and not self.is_for_boot and not self.slurm_reason.startswith(NODES_AWAY)
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Return the nodes on which the job must not be placed for now."""

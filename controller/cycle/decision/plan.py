@@ -26,7 +26,7 @@ from controller.cycle.decision.named_gpus import named_gpus_problem, same_gpus, 
 from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
-from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
+from policies.model import BoolColumn, ClusterState, FloatColumn, JobState, Placement, Split
 from policies.selection import present_placements
 
 _MAX_REASON = 200
@@ -285,8 +285,10 @@ class _Free:
         cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
         exclusive = bool(self._jobs.exclusive[start.row])
         left = self._left
-        fits = (left.free_gpus[where] >= gpus) & (left.free_cpus[where] + _CPU_SLACK >= cpus) & ~left.sealed[where]
-        fits &= left.free_memory_mib[where] + _MEMORY_SLACK_MIB >= memory
+        # A job without a request fits also where the others seem to use more than the node has: see `_check_capacity`.
+        fits = (left.free_gpus[where] >= gpus) & ~left.sealed[where]
+        fits &= (left.free_cpus[where] + _CPU_SLACK >= cpus) | (cpus <= 0)
+        fits &= (left.free_memory_mib[where] + _MEMORY_SLACK_MIB >= memory) | (memory <= 0)
         if exclusive:
             fits &= left.jobs[where] == 0
         named = list(zip(start.placement.nodes, start.placement.gpu_masks, strict=False))
@@ -375,17 +377,26 @@ def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
 def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]) -> None:
     """Check that no node's resources are exceeded: GPUs exactly, CPUs and memory where known, exclusive nodes for one job only.
 
-    Nodes on which no job starts, and to which none is moved, are left out, because the jobs there run already.
+    Nodes on which no job starts, and to which none is moved, are left out, because the jobs there run already. So are the CPUs
+    and the memory of nodes where the new jobs need none. The jobs that run there may seem to use more than the node has: they
+    count with their average per GPU, while Slurm may have given a node few GPUs and all the memory of `--mem`.
     """
     rows, nodes, gpus = (
         column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)
     )
     new = (state.jobs.state[rows] == JobState.PENDING) | np.isin(rows, moved)
-    touched = np.bincount(nodes[new], minlength=len(state.nodes)) > 0
+
+    def needed(per_gpu: FloatColumn) -> BoolColumn:
+        """Return the nodes where the new jobs need some of this resource."""
+        return np.bincount(nodes[new], weights=(gpus * per_gpu[rows])[new], minlength=len(state.nodes)) > 0
+
+    jobs, touched = state.jobs, np.bincount(nodes[new], minlength=len(state.nodes)) > 0
     left = NodeCapacity.beside(state, rows, nodes, gpus)
     _refuse_overcommitted(state, touched & (left.free_gpus < 0), "GPUs")
-    _refuse_overcommitted(state, touched & (left.free_cpus < -_CPU_SLACK), "CPUs")
-    _refuse_overcommitted(state, touched & (left.free_memory_mib < -_MEMORY_SLACK_MIB), "memory")
+    _refuse_overcommitted(state, needed(jobs.cpus_per_gpu) & (left.free_cpus < -_CPU_SLACK), "CPUs")
+    _refuse_overcommitted(
+        state, needed(jobs.memory_mib_per_gpu) & (left.free_memory_mib < -_MEMORY_SLACK_MIB), "memory"
+    )
     _refuse_overcommitted(state, touched & left.sealed & (left.jobs > 1), "room: a job there is exclusive")
 
 

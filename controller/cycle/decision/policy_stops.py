@@ -6,7 +6,7 @@ preemptible. Otherwise, in the seconds until it has gone, a policy would assume 
 Jobs that make room together are stopped all or not at all: otherwise jobs would be stopped and the budget spent, and still no job
 could start. Every bound is checked for all of them before the first gets a request to save. Some of them may then not save. Such a
 job trains on, while the others are stopped and compete for their nodes with all waiting jobs: the next decision is made from that
-state.
+state. None is stopped for a job for which that would be in vain (`Beneficiaries`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.base.text import count
+from controller.cycle.decision.beneficiaries import Beneficiaries
 from controller.cycle.decision.plan import Plan, Stop
 from controller.cycle.decision.withheld import Withheld
 from controller.observe.observer import Observation
@@ -26,6 +27,7 @@ from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, RelocationConstraint
 
 _MOST_WORDS = 300
@@ -38,11 +40,22 @@ class PolicyStops:
     """Invariant: no job is stopped beyond the operator's bounds, no group only in part, and each refusal is reported once."""
 
     def __init__(
-        self, preemptions: PreemptionManager, events: EventLog, monotonic: Callable[[], float] = time.monotonic
+        self,
+        preemptions: PreemptionManager,
+        ledger: Ledger,
+        events: EventLog,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._preemptions = preemptions
+        self._ledger = ledger
         self._events = events
         self._withheld = Withheld(monotonic)
+        self._beneficiaries = Beneficiaries(ledger, monotonic)
+        self._passed_over = False
+        """True if a waiting job was passed over since the last call of `preemptible`."""
+        self._in_vain: dict[tuple[str, str], JobKey] = {}
+        """Jobs for which it was reported that none is stopped for them, by the job whose refusal it is, and the reason. Bound:
+        each call that may add one drops those of jobs that are gone."""
         self._refused: frozenset[RunKey] = frozenset()
         self._too_small: set[tuple[JobKey, int, bool]] = set()
         """Jobs for which a too small budget was reported, with that budget; True if it will suffice within the hour. Bound:
@@ -50,11 +63,12 @@ class PolicyStops:
 
     @property
     def decide_again(self) -> bool:
-        """True if jobs were withheld just now: without them the policy may use the free nodes in another way."""
-        return self._withheld.fresh
+        """True if jobs were withheld or passed over just now: without them the policy may use the nodes in another way."""
+        return self._withheld.fresh or self._passed_over
 
     def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
         """Return the runs of these jobs that policies may stop, or that are being stopped; empty where policies may stop none."""
+        self._passed_over = False
         if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
             return self._withheld.without(frozenset())
         running = [job for job in jobs if job.phase is Phase.RUNNING]
@@ -77,21 +91,56 @@ class PolicyStops:
         bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
         stops = {stop.row: stop for stop in plan.stops}
         refused: dict[RunKey, tuple[SlurmJob, str]] = {}
+        passed_over: set[JobKey] = set()
         for group in plan.groups:
             to_stop = self._to_stop([stops[row] for row in group.rows], observation)
+            needed_by = None if group.needed_by is None else observation.rows[group.needed_by]
+            if needed_by is not None and to_stop and self._is_in_vain(needed_by, to_stop, policy, passed_over):
+                continue
             found = self._refusals(to_stop, bounds) or self._to_silent_nodes(to_stop, observation)
             if not found and len(to_stop) <= bounds.left:
                 found = self._begin_all(to_stop, bounds, observation, policy)
+                if needed_by is not None and to_stop and to_stop[0][0] not in found:
+                    self._beneficiaries.note(needed_by)
             elif not found:
                 budget = settings.preemption_budget_per_hour
-                waiting = to_stop[0][1] if group.needed_by is None else observation.rows[group.needed_by]
+                waiting = to_stop[0][1] if needed_by is None else needed_by
                 self._report_too_small(waiting, policy, len(to_stop), bounds.left, budget)
                 self._withheld.withhold([run for run, _, _ in to_stop], all_others=len(to_stop) <= budget)
                 if len(to_stop) <= budget:
                     break
             refused |= found
+        self._beneficiaries.pass_over(passed_over, now_s)
+        self._passed_over = bool(passed_over)
         self._report_refused(refused, policy)
+        self._forget_gone(observation)
+
+    def _is_in_vain(
+        self, needed_by: SlurmJob, to_stop: Sequence[ToStop], policy: str, passed_over: set[JobKey]
+    ) -> bool:
+        """Return whether nothing is stopped for this waiting job now, and report why.
+
+        It is added to `passed_over` if it was refused; otherwise the jobs that were to make room are withheld.
+        """
+        why_not = self._beneficiaries.why_not(needed_by)
+        if not why_not:
+            return False
+        refusal = self._ledger.refusals.get(needed_by.key)
+        if refusal is not None:
+            passed_over.add(needed_by.key)
+        else:
+            self._withheld.withhold([run for run, _, _ in to_stop], all_others=False)
+        case = needed_by.key.job_id if refusal is None or not refusal.like else refusal.like, why_not
+        if case not in self._in_vain:
+            self._in_vain[case] = needed_by.key
+            text = f"{policy} would stop {count(len(to_stop), 'job')} for it, but {why_not}"
+            self._events.add("preempt", needed_by.key.job_id, text)
+        return True
+
+    def _forget_gone(self, observation: Observation) -> None:
         self._too_small = {case for case in self._too_small if case[0] in observation.jobs}
+        self._in_vain = {case: key for case, key in self._in_vain.items() if key in observation.jobs}
+        self._beneficiaries.forget(observation.jobs.keys())
 
     def _to_stop(self, stops: Iterable[Stop], observation: Observation) -> list[ToStop]:
         """Return the stops that have to be begun. A job that is being stopped already needs none, whatever the cause."""

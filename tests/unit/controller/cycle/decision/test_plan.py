@@ -12,11 +12,11 @@ from controller.cycle.decision.stop_groups import StopGroup
 from controller.observe.observer import Observer
 from controller.profiles.windows import RunKey
 from controller.state.ledger import Ledger
-from policies.api import Decision, PolicySpec
+from policies.api import Decision, PolicySpec, load_policy
 from policies.heuristics.orders.fifo_skip import FifoSkip
 from policies.model import ClusterState, Placement
 from tests.unit.controller.examples.build import job, node, request, running, snapshot
-from tests.unit.policies.states.cluster import states
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
 
 SPEC = PolicySpec(name="test", source="tests")
 
@@ -185,6 +185,39 @@ def test_starts_beside_a_job_that_stops_count_cpus_memory_and_exclusive_jobs():
         assert row in plan.queue
     alone = preempted_state(running("1", on={"n1": 1}, exclusive=True), job("2"), nodes=1)
     assert make_plan(alone, Decision({1: at((0, 1))}), PREEMPTS).starts == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "old", "need"),
+    [
+        (Node(memory_mib=1000), {"memory_mib_per_gpu": 300.0}, {"memory_mib_per_gpu": 1.0}),
+        (Node(cpus=16), {"cpus_per_gpu": 5.0}, {"cpus_per_gpu": 1.0}),
+        (Node(memory_mib=1000, foreign_memory_mib=1010), {}, {"memory_mib_per_gpu": 1.0}),
+    ],
+    ids=["memory", "CPUs", "memory of a foreign job"],
+)
+@pytest.mark.parametrize("stops", [False, True], ids=["none stops", "one stops elsewhere"])
+def test_a_job_without_a_request_starts_beside_jobs_that_seem_to_use_more_than_the_node_has(node, old, need, stops):
+    # given a running job whose average per GPU is more than the memory or the CPUs of its node
+    both = [Job(4, occupied={0: 4}, **old), Job(8, occupied={1: 8})]
+    keeps = {0: at((0, 4))} if stops else {0: at((0, 4)), 1: at((1, 8))}
+    # when a job that needs none of them is placed there, then it starts
+    without = cluster([node, Node()], [*both, Job(1)])
+    plan = make_plan(without, Decision(keeps | {2: at((0, 1))}), PREEMPTS)
+    assert ([start.row for start in plan.starts], len(plan.stops)) == ([2], int(stops))
+    # and one that needs some does not, nor one that is moved there
+    needs = cluster([node, Node()], [both[0], Job(8, occupied={1: 8}, **need), Job(1, **need)])
+    refused = make_plan(needs, Decision(keeps | {2: at((0, 1))}), PREEMPTS)
+    assert "n0 has not enough" in refused.reason
+    moved = cluster([node, Node()], [both[0], Job(1, occupied={1: 1}, **need)])
+    assert "n0 has not enough" in make_plan(moved, Decision({0: at((0, 4)), 1: at((0, 1))}), PREEMPTS).reason
+
+
+@pytest.mark.parametrize("policy", ["backfill", "fifo-skip", "srtf"])
+def test_policies_place_jobs_without_a_request_of_memory_beside_a_job_that_seems_to_use_more_than_there_is(policy):
+    state = cluster([Node(memory_mib=1000)], [Job(4, occupied={0: 4}, memory_mib_per_gpu=300.0), Job(1), Job(1)])
+    rule = load_policy(policy)
+    assert [start.row for start in make_plan(state, rule.decide(state), rule.spec).starts] == [1, 2]
 
 
 def test_a_preemptible_job_may_be_moved_where_it_may_go():

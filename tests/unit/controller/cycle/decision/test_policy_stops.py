@@ -118,6 +118,24 @@ async def test_while_one_leaves_no_other_is_stopped_in_its_place(tmp_path):
     assert len(world.preemptions.since(0.0)) == 1
 
 
+async def test_while_one_of_equals_leaves_no_other_is_stopped_in_its_place(tmp_path):
+    # given four equal jobs, and a short one for which one of them has to go
+    world = world_of(tmp_path)
+    long = [world.sbatch(50_000.0, gpus_per_node=8, time_limit_s=360_000.0, **COMES_BACK) for _ in range(4)]
+    await world.go_on(400, 20.0)
+    short = world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
+    await world.go_on(5)
+    (gone,) = [key for key in long if signals(world, key)]
+    # when it has been requeued, and its processes take a while to end
+    world.slurm.requeue(gone.job_id)
+    assert world.phase(gone) is Phase.COMPLETING
+    await world.turn()
+    await world.go_on(20)
+    # then the others stay
+    assert [key for key in long if signals(world, key)] == [gone]
+    assert world.phase(short) is Phase.RUNNING
+
+
 class Mover:
     """Moves the running job to the last nodes, and starts no job."""
 

@@ -201,7 +201,7 @@ class Cluster:
 @pytest.mark.parametrize(("node", "asked"), [(2, []), (3, ["1"]), (None, ["1"])])
 def test_a_policy_moves_no_job_to_a_silent_node(node: int | None, asked: list[str]) -> None:
     cluster, events = Cluster(), EventLog(RealClock())
-    stops = PolicyStops(cast("PreemptionManager", cluster), events)
+    stops = PolicyStops(cast("PreemptionManager", cluster), Ledger(), events)
     observation = Observer().observe(snapshot(A, nodes=4), Ledger(), DL)
     placement = None if node is None else Placement((node,), (8,))
     plan = Plan((), (), stops=(Stop(0, "", placement),), groups=(StopGroup((0,), None),))
