@@ -6,12 +6,14 @@ A policy is an object with a `spec` and a `decide`. Packages add theirs through 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoints, entry_points
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from typing import Any, Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
@@ -21,6 +23,9 @@ ENTRY_POINT_GROUP = "headway.policies"
 KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
 _EXTRAS = {"safetensors": "policy", "torch": "train"}
 """Packages that learned policies need, and the extra that installs each."""
+_NAMES = re.compile(r"\w+")
+_DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.\d+", re.ASCII)
+"""Numbers that are read as such wherever an option may be one: `.5`, `1e3` and `1_000.0` may be names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,28 +194,43 @@ def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
 def parse_policy(text: str) -> tuple[str, dict[str, object]]:
     """Return the name and options in NAME or NAME:key=value,key=value. Numbers and true/false are read as such.
 
-    Raises PolicyLoadError.
+    An option whose parameter is annotated as a text stays as it is written, so that a folder 0042 is not the folder 42; so does,
+    where the policy does not say that it takes a number, what Python would write in another way. Raises PolicyLoadError.
     """
     name, colon, rest = text.partition(":")
-    options: dict[str, object] = {}
+    written: dict[str, str] = {}
     for item in rest.split(",") if colon else ():
         key, equals, value = item.partition("=")
-        if not equals or not key.isidentifier() or key in options:
+        if not equals or not key.isidentifier() or key in written:
             raise PolicyLoadError(
                 f"{text!r}: {item!r} is not of the form key=value, or its key is given twice; write NAME:key=value,key=value"
             )
-        options[key] = _option_value(value)
-    return name, options
+        written[key] = value
+    types = _option_types(name) if written else {}
+    return name, {key: _option_value(value, types.get(key, frozenset())) for key, value in written.items()}
 
 
-def _option_value(text: str) -> object:
+def _option_types(name: str) -> dict[str, frozenset[str]]:
+    """Return the names in the annotation of each option of that policy; empty if there is none, or it cannot be loaded."""
+    try:
+        parameters = next((signature(entry.load()).parameters for entry in _entry_points().select(name=name)), {})
+    except Exception:  # noqa: BLE001 - third-party code may raise anything; making the policy will say what is wrong
+        return {}
+    return {key: frozenset(_NAMES.findall(formatannotation(each.annotation))) for key, each in parameters.items()}
+
+
+def _option_value(text: str, types: frozenset[str]) -> object:
+    """Return the option as a number or truth value, if it is one; `types` are the names in its annotation."""
+    numeric = bool(types & {"int", "float", "bool"})
+    if types & {"str", "Path"} and not numeric:
+        return text
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            value = kind(text)
+            if numeric or (str(value) == text if kind is int else _DECIMAL.fullmatch(text)):
+                return value
     return text
 
 
