@@ -65,6 +65,8 @@ class DeciderCounts:
     """Decisions that a rule made in a learned policy's place."""
     fallbacks: int = 0
     undecided: int = 0
+    lost_outcomes: int = 0
+    """Ends of jobs that no policy server has received, and none will."""
 
 
 class Decider:
@@ -104,13 +106,19 @@ class Decider:
         """Set the time that the policy server has for a decision, seconds."""
         self._deadline_s = deadline_s
 
-    async def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Report to the policy how jobs ended. Nothing waits for it, and after a failure the journal still has the outcomes."""
+    async def learn(self, outcomes: Sequence[Outcome]) -> PolicyFault | None:
+        """Report to the policy how jobs ended, beside the decisions. Returns the server's fault; None: it has received them all."""
         try:
             async with self._calling() as server:
                 await server.endpoint.learn(outcomes)
         except PolicyError as error:
             log.info("policy_did_not_learn", problem=str(error))
+            return error.fault if isinstance(error, PolicyServerError) else PolicyFault.UNREACHABLE
+        return None
+
+    def count_lost(self, number: int) -> None:
+        """Count outcomes that no policy server has received, and none will."""
+        self.counts.lost_outcomes += number
 
     @property
     def spec(self) -> PolicySpec | None:
