@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -67,7 +67,7 @@ class Pauses:
 
 
 @asynccontextmanager
-async def reporting(queue: OutcomeQueue, learner: Any):
+async def reporting(queue: OutcomeQueue, learner: Any) -> AsyncIterator[None]:
     task = asyncio.create_task(queue.report_to(learner))
     try:
         yield
