@@ -6,21 +6,28 @@ A policy is an object with a `spec` and a `decide`. Packages add theirs through 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import EntryPoints, entry_points
-from inspect import Parameter, signature
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from inspect import Parameter, formatannotation, signature
 from typing import Any, Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
 
 ENTRY_POINT_GROUP = "headway.policies"
+_OURS = "headway-scheduler"
+"""Package whose policies keep their names, whatever else is installed."""
 KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
 _EXTRAS = {"safetensors": "policy", "torch": "train"}
 """Packages that learned policies need, and the extra that installs each."""
+_NAMES = re.compile(r"\w+")
+_DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.\d+", re.ASCII)
+"""Numbers that are read as such wherever an option may be one: `.5`, `1e3` and `1_000.0` may be names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +181,41 @@ def _entry_points_on(path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=ENTRY_POINT_GROUP)
 
 
+def _entry(name: str) -> EntryPoint | None:
+    """Return the policy of that name; None: there is none. Headway's own goes before that of any other package.
+
+    Raises PolicyLoadError if several other packages have one.
+    """
+    found = _by_package(name)
+    if len(found) > 1 and _OURS not in found:
+        packages = " and ".join(f"{package} ({entry.value})" for package, entry in sorted(found.items()))
+        raise PolicyLoadError(
+            f"several packages have a policy named {name!r}: {packages}; uninstall all but one, or have their authors rename it"
+        )
+    return found.get(_OURS) or next(iter(found.values()), None)
+
+
+def _by_package(name: str) -> dict[str, EntryPoint]:
+    """Return the policies of that name by the package that brings each."""
+    found: dict[str, EntryPoint] = {}
+    for entry in _entry_points().select(name=name):
+        package = "an unknown package" if entry.dist is None else re.sub(r"[-_.]+", "-", entry.dist.name).lower()
+        found.setdefault(package, entry)
+    return found
+
+
+def hidden_policies() -> list[tuple[str, str, str]]:
+    """Return name, package and object of each policy that is not used, because one of Headway's own has its name."""
+    found = {name: _by_package(name) for name in policy_names()}
+    return [
+        (name, package, entry.value)
+        for name, entries in found.items()
+        if _OURS in entries
+        for package, entry in sorted(entries.items())
+        if package != _OURS
+    ]
+
+
 def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
     """Return by name the specs of the installed policies with default options, and the errors of those that cannot be made."""
     specs: dict[str, PolicySpec] = {}
@@ -189,39 +231,56 @@ def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
 def parse_policy(text: str) -> tuple[str, dict[str, object]]:
     """Return the name and options in NAME or NAME:key=value,key=value. Numbers and true/false are read as such.
 
-    Raises PolicyLoadError.
+    An option whose parameter is annotated as a text stays as it is written, so that a folder 0042 is not the folder 42; so does,
+    where the policy does not say that it takes a number, what Python would write in another way. Raises PolicyLoadError.
     """
     name, colon, rest = text.partition(":")
-    options: dict[str, object] = {}
+    written: dict[str, str] = {}
     for item in rest.split(",") if colon else ():
         key, equals, value = item.partition("=")
-        if not equals or not key.isidentifier() or key in options:
+        if not equals or not key.isidentifier() or key in written:
             raise PolicyLoadError(
                 f"{text!r}: {item!r} is not of the form key=value, or its key is given twice; write NAME:key=value,key=value"
             )
-        options[key] = _option_value(value)
-    return name, options
+        written[key] = value
+    types = _option_types(name) if written else {}
+    return name, {key: _option_value(value, types.get(key, frozenset())) for key, value in written.items()}
 
 
-def _option_value(text: str) -> object:
+def _option_types(name: str) -> dict[str, frozenset[str]]:
+    """Return the names in the annotation of each option of that policy; empty if there is none, or it cannot be loaded."""
+    try:
+        entry = _entry(name)
+        parameters = dict(signature(entry.load()).parameters) if entry is not None else {}
+    except Exception:  # noqa: BLE001 - third-party code may raise anything; making the policy will say what is wrong
+        return {}
+    return {key: frozenset(_NAMES.findall(formatannotation(each.annotation))) for key, each in parameters.items()}
+
+
+def _option_value(text: str, types: frozenset[str]) -> object:
+    """Return the option as a number or truth value, if it is one; `types` are the names in its annotation."""
+    numeric = bool(types & {"int", "float", "bool"})
+    if types & {"str", "Path"} and not numeric:
+        return text
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            value = kind(text)
+            if numeric or (str(value) == text if kind is int else _DECIMAL.fullmatch(text)):
+                return value
     return text
 
 
 def option_names(name: str) -> frozenset[str]:
     """Return the options that the policy of that name takes; empty if there is no such policy. Raises PolicyLoadError."""
-    for entry in _entry_points().select(name=name):
-        try:
-            return frozenset(signature(entry.load()).parameters)
-        except Exception as error:  # third-party code may raise anything; the caller gets one kind
-            raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be loaded: {error}") from error
-    return frozenset()
+    entry = _entry(name)
+    if entry is None:
+        return frozenset()
+    try:
+        return frozenset(signature(entry.load()).parameters)
+    except Exception as error:  # third-party code may raise anything; the caller gets one kind
+        raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be loaded: {error}") from error
 
 
 def _check_options(make: Callable[..., object], options: Mapping[str, object]) -> None:
@@ -241,13 +300,12 @@ def _check_options(make: Callable[..., object], options: Mapping[str, object]) -
 def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
     """Make the policy of that name with those options.
 
-    Raises PolicyLoadError if no policy has that name (the message lists those that exist), if the policy cannot be imported,
-    or if it does not take the options.
+    Raises PolicyLoadError if no policy has that name (the message lists those that exist) or several packages have one, if the
+    policy cannot be imported, or if it does not take the options.
     """
-    found = _entry_points().select(name=name)
-    if not found:
+    entry = _entry(name)
+    if entry is None:
         raise PolicyLoadError(f"no policy is named {name!r}; installed: {', '.join(policy_names())}")
-    entry = next(iter(found))
     try:
         make = entry.load()
         _check_options(make, options or {})

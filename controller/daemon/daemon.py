@@ -99,7 +99,7 @@ class Controller:
             self._listener_failures,
         )
         self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now) if tasks is None else tasks
-        self.outcomes = OutcomeQueue()
+        self.outcomes = OutcomeQueue(decider.count_lost)
         self._audit = audit
         if audit is not None:
             self.preemptions.listeners.append(audit.note_preemption)

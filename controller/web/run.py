@@ -20,7 +20,7 @@ from controller.web.impatient import ImpatientProtocol
 from controller.web.settings import ListenAddress, WebSettings, load_settings
 from controller.web.tokens import read_tokens
 from policies.errors import ListenError
-from policies.serving.runtime.listen import make_way, remove, umask
+from policies.serving.runtime.listen import OwnSocket, make_way, umask
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.tasks.task_groups import task_group
@@ -52,12 +52,13 @@ async def run_web(path: Path) -> None:
     tokens = {} if settings.token_file is None else read_tokens(settings.token_file)
     server = _Server(server_config(make_app(settings, tokens)))
     listener = listen(settings.address)
+    own = None if settings.address.path is None else OwnSocket.at(settings.address.path)
     try:
         await _serve(server, listener, settings)
     finally:
         listener.close()
-        if settings.address.path is not None:
-            remove(settings.address.path)
+        if own is not None:
+            own.remove()
     log.info("stopped")
 
 

@@ -63,19 +63,25 @@ class Resizer:
         order = candidates[~np.isin(candidates, still)].tolist()
         even = state.jobs.split == int(Split.EVEN)
         most: dict[int, int] = {}  # largest size that is still tried, of jobs that found no placement in a larger one
+        given = shares(order, places.free_gpus)
         while True:
-            sizes = shares(order, places.free_gpus)
-            sizes.update({row: size for row, size in most.items() if row in sizes and size < sizes[row]})
+            sizes = given | {row: size for row, size in most.items() if row in given and size < given[row]}
             coming, fits = places.try_out(sizes)
             failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
             if not failed:
                 break
-            smaller = {row: sizes[row] - 1 for row in failed if even[row] and sizes[row] > least[row]}
-            most |= smaller
-            failed -= smaller.keys()
-            places.keep(failed & own.keys())
-            for row in failed:
-                order.remove(row)
+            smaller = {row for row in failed if even[row] and sizes[row] > least[row]}
+            failed -= smaller
+            # Together, as if one GPU less were tried each time: no job changes meanwhile, as sizes that cannot exist take nothing.
+            steps = (
+                1 if failed else min(sizes[row] - places.next_size(row, sizes[row], int(least[row])) for row in smaller)
+            )
+            most |= {row: sizes[row] - steps for row in smaller}
+            if failed:
+                places.keep(failed & own.keys())
+                for row in failed:
+                    order.remove(row)
+                given = shares(order, places.free_gpus)
         allocation = {row: own[row] for row in sorted(places.kept)}
         allocation.update((row, own[row]) for row in sizes if row in own)
         allocation.update((row, placement_of(fit)) for row, fit in zip(coming, fits, strict=True) if fit is not None)
@@ -134,6 +140,8 @@ class _Places:
         self._asked: list[int] = state.jobs.num_gpus.tolist()
         self.kept = set(kept.tolist())
         self.free_gpus = free_gpus(state, kept)
+        self._bare: Capacity | None = None
+        """What is free beside the kept jobs alone; None: not computed yet."""
         self._stayed: Capacity | None = None
         self._staying: set[int] = set()
         self._tried: dict[tuple[int, ...], list[Fit | None]] = {}
@@ -144,6 +152,26 @@ class _Places:
         if rows:
             self.kept.update(rows)
             self.free_gpus = free_gpus(self._state, np.array(sorted(self.kept), dtype=np.int64))
+            self._bare = None
+
+    def next_size(self, row: int, size: int, least: int) -> int:
+        """Return the largest size below `size` that a job which is divided evenly could have beside the kept jobs, or `least`.
+
+        All sizes between find no placement, whatever the other jobs get: too few nodes have room for the shares.
+        """
+        if self._bare is None:
+            kept = np.array(sorted(self.kept), dtype=np.int64)
+            self._bare = Capacity(self._state, kept, None if self._stayed is None else self._stayed.requests)
+        before = self._before.get(row, 0)
+        largest = max(least, before if before < size else 0)
+        request, with_room = self._bare.requests.of(row), 0
+        counts = self._bare.counts(row)
+        for gpus in range(len(counts) - 1, 0, -1):
+            with_room += counts[gpus]
+            nodes = min(with_room, request.max_nodes, (size - 1) // gpus)
+            if nodes >= request.min_nodes:
+                largest = max(largest, gpus * nodes)
+        return largest
 
     def try_out(self, sizes: dict[int, int]) -> tuple[list[int], list[Fit | None]]:
         """Return the jobs of these sizes that need a placement, smallest first, and the fit of each. Takes nothing.

@@ -116,6 +116,11 @@ class Capacity:
         """Return the GPUs that jobs could take, on all available nodes together."""
         return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))
 
+    def counts(self, row: int) -> list[int]:
+        """Return how many nodes that the job may use have so many free GPUs, by their number; CPUs and memory do not count."""
+        nodes = self._requests.of(row).nodes
+        return [(level & nodes).bit_count() for level in self._levels]
+
     def has_slots(self, needed: Sequence[int]) -> bool:
         """Quick test: return False if shares that need so many slots cannot all be placed, however they are laid out.
 

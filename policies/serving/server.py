@@ -86,11 +86,9 @@ class PolicyServer:
         self._worker.end()
         if isinstance(self._policy, ContinuedLearner):
             await asyncio.to_thread(self._policy.end)
-        if not self._listens:
-            return
-        if self._wanted.path is not None:
-            listen.remove(self._wanted.path)
-        _log.info("stopped", policy=self._policy.spec.name, address=self.address)
+        # gRPC has removed its socket as the first thing: the file that may be there now is that of the next server.
+        if self._listens:
+            _log.info("stopped", policy=self._policy.spec.name, address=self.address)
 
     @property
     def hung(self) -> bool:

@@ -74,6 +74,11 @@ class ControllerMetrics(Collector):
         yield counter(
             "headway_policy_guarded", "Decisions of a rule in a learned policy's place", decider.counts.guarded
         )
+        yield counter(
+            "headway_policy_outcomes_lost",
+            "Ends of jobs that no policy server has received, and none will",
+            decider.counts.lost_outcomes,
+        )
         yield gauge(
             "headway_policy_outside_trained_range",
             "1 while the state is outside of the range that the policy's weights were trained on",

@@ -65,6 +65,8 @@ class DeciderCounts:
     """Decisions that a rule made in a learned policy's place."""
     fallbacks: int = 0
     undecided: int = 0
+    lost_outcomes: int = 0
+    """Ends of jobs that no policy server has received, and none will."""
 
 
 class Decider:
@@ -86,6 +88,8 @@ class Decider:
         self._failures = 0
         self._failure = ""
         """Problem of the last failure."""
+        self._doubtful = False
+        """True if the server may serve another policy than it described: it has failed since then."""
         self._rest_until_s = -math.inf
         self._busy_since_s = -math.inf
         """Time at which the server was last found to be slow."""
@@ -104,13 +108,19 @@ class Decider:
         """Set the time that the policy server has for a decision, seconds."""
         self._deadline_s = deadline_s
 
-    async def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Report to the policy how jobs ended. Nothing waits for it, and after a failure the journal still has the outcomes."""
+    async def learn(self, outcomes: Sequence[Outcome]) -> PolicyFault | None:
+        """Report to the policy how jobs ended, beside the decisions. Returns the server's fault; None: it has received them all."""
         try:
             async with self._calling() as server:
                 await server.endpoint.learn(outcomes)
         except PolicyError as error:
             log.info("policy_did_not_learn", problem=str(error))
+            return error.fault if isinstance(error, PolicyServerError) else PolicyFault.UNREACHABLE
+        return None
+
+    def count_lost(self, number: int) -> None:
+        """Count outcomes that no policy server has received, and none will."""
+        self.counts.lost_outcomes += number
 
     @property
     def spec(self) -> PolicySpec | None:
@@ -149,7 +159,7 @@ class Decider:
         self._described_s = self._clock.monotonic()
         try:
             async with self._calling() as server:
-                await self._described(server)
+                await self._described(server, self._deadline_s)
         except PolicyError as error:
             if serves:
                 log.info("policy_not_described", problem=str(error))
@@ -207,7 +217,7 @@ class Decider:
             begun_s = self._clock.monotonic()
             try:
                 async with self._calling() as server:
-                    _, plan = await self._answer(server, state)
+                    _, plan = await self._answer(server, state, begun_s + self._deadline_s)
             except PolicyError as error:
                 log.info("not_rehearsed", problem=str(error))
                 return None
@@ -222,13 +232,13 @@ class Decider:
         """
         fresh = Server(endpoint)
         try:
-            fresh = await self._described(fresh)
+            fresh = await self._described(fresh, self._deadline_s)
             if not await endpoint.healthy(self._deadline_s):
                 raise PolicyUnavailableError(
                     f"{endpoint.address}: answers, but its health check says that it does not serve"
                 )
             if state is not None:
-                fresh, checked = await self._answer(fresh, state)
+                fresh, checked = await self._answer(fresh, state, self._clock.monotonic() + self._deadline_s)
                 if isinstance(checked, Rejection):
                     raise PolicyUnavailableError(
                         f"{endpoint.address}: its dry-run decision was rejected: {checked.reason}"
@@ -241,6 +251,7 @@ class Decider:
             raise
         old, self._server = self._server.endpoint, fresh
         self._failures, self._rest_until_s, self.last_error, self.guard, self.outside = 0, 0.0, "", "", ""
+        self._doubtful = False
         if not self._calls[id(old)]:
             await old.close()
         assert fresh.spec is not None, "it was described above"
@@ -265,11 +276,21 @@ class Decider:
                 if server.endpoint is not self._server.endpoint:
                     await server.endpoint.close()
 
-    async def _described(self, server: Server) -> Server:
+    def _left_s(self, until_s: float, server: Server) -> float:
+        """Return the time until then, seconds. Raises PolicyError if there is none."""
+        left_s = until_s - self._clock.monotonic()
+        if left_s <= 0:
+            raise PolicyServerError(
+                PolicyFault.DEADLINE, server.endpoint.address, "its earlier answers took all the time"
+            )
+        return left_s
+
+    async def _described(self, server: Server, deadline_s: float) -> Server:
         """Return the server with its present description of itself, and remember it if it still decides. Raises PolicyError."""
+        until_s = self._clock.monotonic() + deadline_s
         for _ in range(_TRIES):
             before = server.endpoint.connection
-            spec = await server.endpoint.describe(self._deadline_s)
+            spec = await server.endpoint.describe(self._left_s(until_s, server))
             if server.endpoint.connection == before:
                 break
         # If the connection changed every time, `before` is an old one: then the spec counts as unknown, and is read again.
@@ -279,13 +300,16 @@ class Decider:
             self._described_s = self._clock.monotonic()
         return fresh
 
-    async def _answer(self, server: Server, state: ClusterState) -> tuple[Server, Plan | Rejection]:
-        """Return a decision, checked against the description of the process that made it. Raises PolicyError."""
+    async def _answer(self, server: Server, state: ClusterState, until_s: float) -> tuple[Server, Plan | Rejection]:
+        """Return a decision, checked against the description of the process that made it. Raises PolicyError.
+
+        All calls together have the time until `until_s`, on the monotonic clock.
+        """
         for _ in range(_TRIES):
             if not server.known:
-                server = await self._described(server)
+                server = await self._described(server, self._left_s(until_s, server))
             try:
-                plan = await self._planned(server, state)
+                plan = await self._planned(server, state, until_s)
                 if plan is not None:
                     return server, plan
             except PolicyError:
@@ -296,13 +320,13 @@ class Decider:
         address = server.endpoint.address
         raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it restarted during each attempt")
 
-    async def _planned(self, server: Server, state: ClusterState) -> Plan | Rejection | None:
+    async def _planned(self, server: Server, state: ClusterState, until_s: float) -> Plan | Rejection | None:
         """Return the checked decision of a server, which gets the part of the queue that its policy considers; None if another
         process may have decided than the one that described itself."""
         if server.spec is None:
             return None
         cut = cut_queue(state, server.spec)
-        decision = await server.endpoint.decide(cut.considered, self._deadline_s)
+        decision = await server.endpoint.decide(cut.considered, self._left_s(until_s, server))
         if not server.known:
             return None
         plan = make_plan(state, cut.restored(decision), server.spec)
@@ -343,27 +367,33 @@ class Decider:
     async def _decide_by_server(self, state: ClusterState) -> tuple[Plan, str]:
         if self._rests_s > 0:
             raise PolicyUnavailableError(f"{self._failure} (next attempt in {self._rests_s:.0f} s)")
+        until_s = self._clock.monotonic() + self._deadline_s
         async with self._calling() as current:
             server = current
+            described = False
             try:
-                if self._failures:  # a server that did not answer may serve another policy now
-                    server = await self._described(server)
-                server, checked = await self._answer(server, state)
+                if self._doubtful:  # a server that did not answer may serve another policy now
+                    server = await self._described(server, self._left_s(until_s, server))
+                    described = True
+                server, checked = await self._answer(server, state, until_s)
             except PolicyError as error:
-                raise self._failed(server, str(error)) from error
+                # A description that has just come counts for the next attempt too: otherwise a server would never decide again
+                # whose description and decision take longer than the deadline together.
+                raise self._failed(server, str(error), doubtful=not described) from error
         if isinstance(checked, Rejection):
             self.counts.rejects += 1
-            raise self._failed(server, f"{server.endpoint.address}: decision rejected: {checked.reason}")
+            problem = f"{server.endpoint.address}: decision rejected: {checked.reason}"
+            raise self._failed(server, problem, doubtful=True)
         if self._server.endpoint is server.endpoint:
-            self._failures = 0
+            self._failures, self._doubtful = 0, False
         return checked, server.spec.name if server.spec is not None else ""
 
-    def _failed(self, server: Server, problem: str) -> PolicyUnavailableError:
-        if (
-            self._server.endpoint is server.endpoint
-        ):  # a server that was swapped meanwhile says nothing about the new one
+    def _failed(self, server: Server, problem: str, *, doubtful: bool) -> PolicyUnavailableError:
+        # A server that was swapped meanwhile says nothing about the new one.
+        if self._server.endpoint is server.endpoint:
             self._failures += 1
             self._failure = problem
+            self._doubtful = doubtful
             if self._failures % _PATIENCE == 0:
                 self._rest_until_s = self._clock.monotonic() + _REST_S
             if self._failures == 1:

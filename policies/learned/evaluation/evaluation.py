@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
 
@@ -48,6 +48,15 @@ class EvaluationRequest:
     """System whose workloads and cluster are used where the user gives none; None: that of the first learned policy."""
     settings: tuple[str, ...] = ()
     seeds: int | None = None
+    parsed: Mapping[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    """Name and options of those of `policies` that are only labels: their texts are not read."""
+
+    def parse(self, text: str) -> tuple[str, dict[str, object]]:
+        """Return name and options of one of `policies`. Raises PolicyLoadError."""
+        if text not in self.parsed:
+            return parse_policy(text)
+        name, options = self.parsed[text]
+        return name, dict(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ def _policies(request: EvaluationRequest) -> dict[str, Scheduler]:
     for text in request.policies:
         if text in made:
             raise TrainingError(f"{text} is given twice; leave one out")
-        name, options = parse_policy(text)
+        name, options = request.parse(text)
         if name == TRAINED:
             made[text] = trained_agent(text, options)
             continue
@@ -148,7 +157,7 @@ def _setup(request: EvaluationRequest) -> TrainingSetup:
 def _system(request: EvaluationRequest) -> TrainableSystem | None:
     if request.system is not None:
         return find_system(request.system)
-    parsed = [parse_policy(text) for text in request.policies]
+    parsed = [request.parse(text) for text in request.policies]
     for name, options in parsed:
         if name == TRAINED:
             return find_system(str(options["system"]))

@@ -65,7 +65,10 @@ def compare(
     """Return what `promote` would do, and change nothing. Raises PolicyError, and OSError."""
     _check_folders(system, candidate, service)
     present, coming = (_policy(system, folder) for folder in (service, candidate))
-    return compare_policies(present, coming, replace(request, system=request.system or system), on_progress)
+    request = replace(
+        request, system=request.system or system, parsed={one.label: one.made for one in (present, coming)}
+    )
+    return compare_policies(present.label, coming.label, request, on_progress)
 
 
 def compare_policies(present: str, coming: str, request: EvaluationRequest, on_progress: OnProgress) -> Promotion:
@@ -121,16 +124,34 @@ def _check_folders(system: str, candidate: Path, service: Path) -> None:
         raise TrainingError(f"{candidate} is in service already; give the folder of another training")
 
 
-def _policy(system: str, folder: Path) -> str:
-    """Return how an evaluation names the weights in that folder."""
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The weights in a folder, as an evaluation compares them."""
+
+    name: str
+    options: dict[str, object]
+
+    @property
+    def label(self) -> str:
+        """How results name them. It is not read again: a text may be read as something else than the folder's name."""
+        return f"{self.name}:" + ",".join(f"{key}={value}" for key, value in self.options.items())
+
+    @property
+    def made(self) -> tuple[str, dict[str, object]]:
+        """Name and options of the policy, or of the agent."""
+        return self.name, self.options
+
+
+def _policy(system: str, folder: Path) -> _Weights:
+    """Return how an evaluation makes what acts by the weights in that folder."""
     found = find_system(system)
     if any(mark in str(folder) for mark in ",="):
         raise WeightsError(f"{folder} has a comma or an equals sign in its name; rename it")
     if found.policies:  # what serves them: an agent's environment may have other rules, such as no minimum of GPUs
-        return f"{found.policies[0]}:weights={folder}"
+        return _Weights(found.policies[0], {"weights": str(folder)})
     if found.agent is None:
         raise TrainingError(f"{system} has neither a policy nor an agent that could be compared")
-    return f"{TRAINED}:system={system},weights={folder}"
+    return _Weights(TRAINED, {"system": system, "weights": str(folder)})
 
 
 def _why_not(found: Evaluation, present: str, coming: str) -> str:

@@ -43,12 +43,14 @@ def main() -> None:
 @app.command("list")
 def list_policies(as_json: AsJson = False) -> None:
     """List every installed policy and its source."""
-    from policies.api import installed_policies
+    from policies.api import hidden_policies, installed_policies
 
     specs, broken = installed_policies()
+    hidden = hidden_policies()
     if as_json:
         described = [_as_dict(specs[name]) | {"name": name} for name in specs]
-        typer.echo(json.dumps({"policies": described, "broken": broken}, indent=2))
+        unused = [dict(zip(("name", "package", "object"), each, strict=True)) for each in hidden]
+        typer.echo(json.dumps({"policies": described, "broken": broken, "hidden": unused}, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
@@ -58,6 +60,8 @@ def list_policies(as_json: AsJson = False) -> None:
         table.add_row(name, "yes" if spec.preempts else "no", ", ".join(sorted(spec.needs)) or "-", spec.source)
     for name, problem in broken.items():
         table.add_row(name, "?", "?", f"[red]{problem}[/red]")
+    for name, package, value in hidden:
+        table.add_row(name, "-", "-", f"[red]not used: {value} of {package}; Headway has a policy of this name[/red]")
     Console().print(table)
 
 

@@ -7,7 +7,9 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import grpc.aio
 
@@ -88,9 +90,34 @@ def _is_live(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove our own socket; it may be gone already."""
+    """Remove our own socket, on which this program still listens; it may be gone already."""
     with suppress(OSError):
         path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSocket:
+    """A socket file that this program has made, and may stop listening on before it removes the file."""
+
+    path: Path
+    identity: tuple[int, int, int]
+    """Device, inode and time of its making: the number of an inode is given again to the next file."""
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Return the socket that has just been made there. Raises OSError."""
+        return cls(path, _identity(path))
+
+    def remove(self) -> None:
+        """Remove the socket, unless it is gone or another server has made its own there."""
+        with suppress(OSError):
+            if _identity(self.path) == self.identity:
+                self.path.unlink()
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 @contextmanager

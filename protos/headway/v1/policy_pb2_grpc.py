@@ -71,7 +71,8 @@ class PolicyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Learn(self, request_iterator, context):
-        """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them.
+        """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them. An outcome may
+        come twice: after a failure the caller reports it again. It is the same one if job_id and finish_time_s are the same.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,9 @@ class PolicyStub:
     the same decision. The caller sets a deadline, and continues without the policy when it passes.
     """
     Learn: _grpc.StreamUnaryMultiCallable[_policy_pb2.Outcome, _policy_pb2.LearnSummary]
-    """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them."""
+    """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them. An outcome may
+    come twice: after a failure the caller reports it again. It is the same one if job_id and finish_time_s are the same.
+    """
 
 @_typing.type_check_only
 class PolicyAsyncStub(PolicyStub):
@@ -51,7 +53,9 @@ class PolicyAsyncStub(PolicyStub):
     the same decision. The caller sets a deadline, and continues without the policy when it passes.
     """
     Learn: _aio.StreamUnaryMultiCallable[_policy_pb2.Outcome, _policy_pb2.LearnSummary]  # type: ignore[assignment]
-    """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them."""
+    """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them. An outcome may
+    come twice: after a failure the caller reports it again. It is the same one if job_id and finish_time_s are the same.
+    """
 
 class PolicyServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -78,6 +82,8 @@ class PolicyServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_policy_pb2.Outcome],
         context: _ServicerContext,
     ) -> _typing.Union[_policy_pb2.LearnSummary, _abc.Awaitable[_policy_pb2.LearnSummary]]:
-        """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them."""
+        """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them. An outcome may
+        come twice: after a failure the caller reports it again. It is the same one if job_id and finish_time_s are the same.
+        """
 
 def add_PolicyServicer_to_server(servicer: PolicyServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

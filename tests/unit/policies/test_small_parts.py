@@ -47,6 +47,20 @@ def test_texts_of_policies_are_parsed() -> None:
     assert parse_policy("x:a=1.5,b=true,c=False,d=word") == ("x", {"a": 1.5, "b": True, "c": False, "d": "word"})
 
 
+@pytest.mark.parametrize("value", ["2026_11_28", "0042", "1e3", "true", "nan", "42", "1.50"])
+def test_an_option_that_is_a_text_stays_as_it_is_written(value: str) -> None:
+    assert parse_policy(f"dl2:weights={value}") == ("dl2", {"weights": value})
+
+
+@pytest.mark.parametrize("value", ["2026_11_28", "0042", "1e3", "nan", "inf", "+5", "1_0.5", "00.5"])
+def test_what_python_writes_otherwise_is_no_number_where_no_annotation_asks_for_one(value: str) -> None:
+    assert parse_policy(f"x:a={value},b=-3,c=1.50") == ("x", {"a": value, "b": -3, "c": 1.5})
+
+
+def test_an_option_that_takes_a_number_may_be_written_in_every_way() -> None:
+    assert parse_policy("las:round_s=1e3") == ("las", {"round_s": 1000.0})
+
+
 @pytest.mark.parametrize("value", ["9" * 400, "-1", "nan", "1e999", "true"])
 def test_a_number_that_no_option_can_be_is_refused_by_name(value: str) -> None:
     with pytest.raises(PolicyLoadError, match="round_s is "):

@@ -206,6 +206,29 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(socket_path: Pat
         assert socket_path.exists()
 
 
+async def test_a_server_that_ends_leaves_the_socket_of_the_next_one(socket_path: Path) -> None:
+    # given a server that ends during a decision
+    policy = Script()
+    policy.go_on.clear()
+    old, new = PolicyServer(policy, f"unix://{socket_path}"), PolicyServer(load_policy("fifo"), f"unix://{socket_path}")
+    await old.start()
+    async with PolicyClient(f"unix://{socket_path}") as client:
+        call = asyncio.ensure_future(client.decide(STATE, 60.0))
+        await asyncio.to_thread(policy.started.wait, 30)
+        stopping = asyncio.ensure_future(old.stop(60.0))
+        await eventually(lambda: asyncio.to_thread(lambda: not socket_path.exists()))
+        # when the next one starts meanwhile, and the first has ended
+        await new.start()
+        policy.go_on.set()
+        await call
+        await stopping
+    # then the next one is still found
+    async with PolicyClient(f"unix://{socket_path}") as client:
+        assert (await client.describe(30.0)).name == "fifo"
+    await new.stop(0)
+    assert not socket_path.exists()
+
+
 async def test_a_file_that_is_not_a_socket_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for name, text in (("file", "not a socket"), ("missing/policy.sock", "no folder"), ("file/policy.sock", "folder")):

@@ -308,3 +308,52 @@ async def test_a_decision_on_a_job_that_was_not_sent_is_rejected():
     endpoint = FirstInLine(starts_unsent=True)
     decided = await decider(endpoint).decide(long_queue())
     assert (decided.policy, decided.plan.considered) == ("fallback:fifo", 0)
+
+
+@dataclass
+class TimedEndpoint(FakeEndpoint):
+    """A server that takes this long for each kind of answer, or until its deadline."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    describes_s: float = 0.45
+    decides_s: float = 9.0
+    described: int = 0
+
+    async def describe(self, deadline_s):
+        self.described += 1
+        await self._take(self.describes_s, deadline_s)
+        return await super().describe(deadline_s)
+
+    async def decide(self, state, deadline_s):
+        await self._take(self.decides_s, deadline_s)
+        return await super().decide(state, deadline_s)
+
+    async def _take(self, seconds, deadline_s):
+        assert deadline_s > 0
+        await self.clock.advance(min(seconds, deadline_s))
+        if seconds > deadline_s:
+            raise PolicyServerError(PolicyFault.DEADLINE, self.address, "no answer")
+
+
+@pytest.mark.parametrize("describes_s", [0.1, 0.45, 0.5, 9.0])
+async def test_all_calls_for_a_decision_have_one_deadline_together(state, describes_s):
+    endpoint = TimedEndpoint(describes_s=describes_s)
+    tested = decider(endpoint, clock=endpoint.clock)
+    for _ in range(5):  # the first one asks for a description because there is none, later ones after failures
+        begun_s = endpoint.clock.monotonic()
+        assert (await tested.decide(state)).policy == "fallback:fifo"
+        assert endpoint.clock.monotonic() - begun_s <= 0.5 + 1e-6
+
+
+async def test_a_server_whose_answers_take_longer_than_the_deadline_together_decides_again(state):
+    endpoint = TimedEndpoint(describes_s=0.3, decides_s=0.1)
+    tested = decider(endpoint, clock=endpoint.clock)
+    assert (await tested.decide(state)).policy == "fake"
+    # given a server that has become slow, and is described again after each failure
+    endpoint.decides_s = 0.6
+    assert (await tested.decide(state)).policy == "fallback:fifo"
+    endpoint.decides_s = 0.4
+    assert (await tested.decide(state)).policy == "fallback:fifo"
+    # then its next decision is made by the description that it has just given
+    assert (await tested.decide(state)).policy == "fake"
+    assert endpoint.described == 2

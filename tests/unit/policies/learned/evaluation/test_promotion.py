@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from policies.errors import TrainingError
-from policies.learned.evaluation import promotion
+from policies.learned.evaluation import evaluation, promotion
 from policies.learned.evaluation.evaluation import EvaluationRequest
 from policies.learned.evaluation.promotion import Promotion, promote, undo
 from policies.learned.training.systems import SetupOverrides
@@ -18,6 +19,7 @@ from policies.serving.cli.app import app
 
 SYSTEM = "headway-rl"
 ENCODER = "headway-rl/2"
+_REQUEST = EvaluationRequest(policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=24",))
 
 
 def folder_of(path: Path, factor: float) -> Path:
@@ -29,10 +31,7 @@ def folder_of(path: Path, factor: float) -> Path:
 
 def replayed(candidate: Path, service: Path, seeds: int = 3) -> Promotion:
     """Promote on a history of a few jobs."""
-    request = EvaluationRequest(
-        policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=24",), seeds=seeds
-    )
-    return promote(SYSTEM, candidate, service, request, lambda _: None)
+    return promote(SYSTEM, candidate, service, replace(_REQUEST, seeds=seeds), lambda _: None)
 
 
 def digest(folder: Path, of: str = "best") -> bytes:
@@ -69,6 +68,25 @@ def test_weights_that_are_not_better_change_nothing(tmp_path: Path, factor: floa
     assert why_not in found.why_not
     assert digest(service) == before
     assert not (service / "previous").exists()
+
+
+@pytest.mark.parametrize(("name", "other"), [("2026_11_28", "20261128"), ("0042", "42"), ("1e3", "1000.0")])
+def test_the_weights_that_are_compared_are_those_that_are_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: str
+) -> None:
+    # given poor weights in a folder whose name is also a number, and better ones in the folder that Python would make of it
+    monkeypatch.chdir(tmp_path)
+    service, candidate = folder_of(Path("service"), 0.5), folder_of(Path(name), -1.0)
+    folder_of(Path(other), 1.0)
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(
+        evaluation, "find_backend", lambda *_: pytest.fail(f"not asked for a comparison of {sorted(made)}")
+    )
+    monkeypatch.setattr(evaluation, "load_policy", lambda *given: made.setdefault(given[1]["weights"], given))
+    # when they are compared, then with nothing else
+    with pytest.raises(pytest.fail.Exception):
+        promote(SYSTEM, candidate, service, replace(_REQUEST, seeds=3), lambda _: None)
+    assert set(made) == {"service", name}
 
 
 def test_one_window_has_no_interval(tmp_path: Path) -> None:

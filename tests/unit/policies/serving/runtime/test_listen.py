@@ -1,10 +1,14 @@
-"""A server whose stop is cut off half-way leaves no files of gRPC behind."""
+"""Sockets that servers leave behind: a stop that is cut off half-way, and a file that has become that of another server."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+
+from policies.serving.runtime.listen import OwnSocket
 
 _PROGRAM = """
 import asyncio, os, sys, time
@@ -37,3 +41,20 @@ def test_a_stop_that_is_cut_off_leaves_no_files_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _PROGRAM, f"unix:{tmp_path}/served.sock"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_only_the_own_socket_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "page.sock"
+    # given a server that does not listen any more, and another that has taken its path
+    with closing(socket.socket(socket.AF_UNIX)) as old:
+        old.bind(str(path))
+        own = OwnSocket.at(path)
+    path.unlink()
+    with closing(socket.socket(socket.AF_UNIX)) as new:
+        new.bind(str(path))
+        # when the first removes its socket, then that of the second stays
+        own.remove()
+        assert path.exists()
+        OwnSocket.at(path).remove()
+    assert not path.exists()
+    own.remove()
