@@ -51,6 +51,7 @@ EXCEPTIONS = {
     "controller/daemon/daemon.py": (4, _AT_ONCE),
     "controller/daemon/ending.py": (1, _ENDS),
     "controller/daemon/leadership.py": (6, "a second controller on another machine"),
+    "controller/daemon/lessons.py": (1, "a pause, while a policy server that learns is away"),
     "controller/daemon/policy_swap.py": (1, _RARE),
     "controller/daemon/slurm_order.py": (3, _AT_ONCE),
     "controller/daemon/watchdog/run.py": (2, _ENDS),

@@ -69,6 +69,7 @@ def test_a_job_boots_a_node_when_all_are_off(world: Live) -> None:
     world.end(job)
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_boot_is_avoided(world: Live) -> None:
     power_down(world, ("n1", "n2"))
     busy = world.open_job("--gres=gpu:8")

@@ -20,6 +20,8 @@ import threading
 from headway_job.profiling import kineto, window as windows
 kineto.recorder = lambda communicates: kineto.Kineto()
 ended = threading.Event()
+def say(*words):
+    print(" ".join(map(str, words)) + "\\n", end="", flush=True)  # one write: another thread may print, too
 def window():
     return client().window if client() else None
 def in_a_window():
@@ -33,7 +35,7 @@ def train_until(true):
 def profile():
     with torch.profiler.profile() as mine:
         step()
-    print([event.count for event in mine.key_averages() if event.key == "aten::addmm"], flush=True)
+    say([event.count for event in mine.key_averages() if event.key == "aten::addmm"])
 """
 )
 
@@ -64,7 +66,7 @@ def train():
     train_until(in_a_window)
     opened.set()
     train_until(lambda: "no_profile" in sent)
-    print(recording(), window())
+    say(recording(), window())
     ended.wait(60)
 opened = threading.Event()
 trains = threading.Thread(target=train)
@@ -96,7 +98,7 @@ def train():
     profiled.wait(60)
     train_until(lambda: window() is None)
     for _ in range(20): step()
-    print("trained on", client()._windows.current, flush=True)
+    say("trained on", client()._windows.current)
 opened, profiled = threading.Event(), threading.Event()
 trains = threading.Thread(target=train)
 trains.start()
@@ -150,7 +152,7 @@ def test_the_older_profiler_of_torch(agent: Agent, program: Program) -> None:
 from torch.autograd import profiler_legacy
 train_until(in_a_window)
 with profiler_legacy.profile():
-    print(window())
+    say(window())
 """
     )
     agent.close()
