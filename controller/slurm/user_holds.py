@@ -213,8 +213,9 @@ def _is_for(job: SlurmJob, name: str, hold: Hold) -> bool:
         return hold.time_s >= _oldest(job)
     if None not in {job.user_id, hold.user_id} and job.user_id != hold.user_id:
         return False
-    before = hold.restarts if name == job.key.job_id else 0
-    return job.key.submit_time_s == hold.submit_time_s or job.restarts > before
+    # A requeue counts at once, but has its submit time only once the job's processes have ended: a hold may come in between.
+    least = max(1, hold.restarts) if name == job.key.job_id else 1
+    return job.key.submit_time_s == hold.submit_time_s or job.restarts >= least
 
 
 def _oldest(job: SlurmJob) -> float:

@@ -49,7 +49,7 @@ class QueueCut:
         come last, in order of submission."""
         if not self.is_cut:
             return decision
-        rows: list[int] = self.rows.tolist()
+        rows = _Rows(self.rows.tolist(), len(self.whole.jobs))
         left_out = self.whole.pending[len(self.considered.pending) :].tolist()
         queue = (*(rows[row] for row in decision.queue), *left_out) if decision.queue else ()
         return replace(
@@ -58,6 +58,19 @@ class QueueCut:
             reasons={rows[row]: reason for row, reason in decision.reasons.items()},
             queue=queue,
         )
+
+
+class _Rows:
+    """Rows of the whole state by those of its part. A row that is no job stays one that is no job: such decisions are refused."""
+
+    def __init__(self, rows: list[int], jobs: int) -> None:
+        self._rows = rows
+        self._jobs = jobs
+
+    def __getitem__(self, row: int) -> int:
+        if row < 0:
+            return row
+        return self._rows[row] if row < len(self._rows) else self._jobs + row
 
 
 def cut_queue(state: ClusterState, spec: PolicySpec) -> QueueCut:

@@ -661,10 +661,8 @@ SUBMITTED_S = HELD.key.submit_time_s
     [
         (HELD, True),
         (replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90)), False),  # the id was issued again
-        (
-            replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=1),
-            False,
-        ),  # and that job requeued
+        # its requeue had counted when the hold came, and had no submit time yet
+        (replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=1), True),
         (
             replace(HELD, key=HELD.key._replace(submit_time_s=SUBMITTED_S + 90), restarts=2),
             True,

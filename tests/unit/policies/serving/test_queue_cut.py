@@ -126,6 +126,16 @@ def test_with_each_free_gpu_one_more_job_is_sent() -> None:
     assert len(preempting.considered.pending) == 12
 
 
+def test_rows_that_are_no_jobs_stay_so() -> None:
+    state = cluster([Node(gpus=1)], [Job(1) for _ in range(9)])
+    cut = cut_queue(state, PolicySpec("first", "", considers=2))
+    sent, jobs = len(cut.considered.jobs), len(state.jobs)
+    assert cut.is_cut
+    wrong = Decision({sent: Placement((0,), (1,)), -1: Placement((0,), (1,))}, queue=(sent + 5,), reasons={sent: "why"})
+    found = cut.restored(wrong)
+    assert all(not 0 <= row < jobs for row in (*found.allocation, *found.reasons, found.queue[0]))
+
+
 def test_a_queue_that_is_short_enough_is_sent_whole() -> None:
     state = cluster([Node(gpus=1)], [Job()] * 3)
     assert cut_queue(state, PolicySpec("mine", "tests", considers=2)).considered is state
