@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Frame, Hello, Model, Profile, Steps
 from tests.returning.job import EAGER_TORCH
@@ -210,6 +212,17 @@ class Agent:
         for thread in self._threads:
             thread.join(60.0)
         assert not self.errors, self.errors
+
+
+def profiling_agent(folder: Path, request: pytest.FixtureRequest, steps: int) -> Agent:
+    """Return an agent that requests a profile of so many steps in its welcome; it ends with the test."""
+
+    def manner(connection: Connection, peer: socket.socket) -> None:
+        polite(connection, peer, profile_steps=steps)
+
+    agent = Agent(folder, manner)
+    request.addfinalizer(agent.close)
+    return agent
 
 
 class Program:

@@ -24,6 +24,9 @@ from .left_out import WAIT_FOR_DATA, LeftOut
 
 _LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
 _SILENT = 1_000
+_CLOCK_NS = 1_000_000
+"""Difference between two clocks from which on the machine's clock counts as set: its rate is adjusted by much less in a window."""
+_FOR_EVER_NS = 1 << 62
 _EVENTS_PER_PAUSE = 64
 """Events read between two pauses."""
 
@@ -36,6 +39,14 @@ _BYTES = {
 """Bytes of an element, by the profiler's name of its type. Types that are not listed have 8 bits."""
 
 
+class _Moment:
+    """A time by the machine's clock, which may be set, and by one that is never set."""
+
+    def __init__(self) -> None:
+        self.unix_ns = time.time_ns()
+        self.ns = time.monotonic_ns()
+
+
 class Kineto:
     """One recording. The same thread calls `start`, `pause` and `stop`, as the profiler belongs to a thread.
 
@@ -46,7 +57,7 @@ class Kineto:
         self._calls = sys.modules["torch._C"]._autograd
         self._set_recording = self._calls._enable_record_function
         self._left_out = LeftOut(self._set_recording)
-        self._begun_ns = self._paused_ns = 0
+        self._begun, self._paused = _Moment(), _Moment()
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
         self._scopes = {scope.USER_SCOPE}
@@ -72,7 +83,7 @@ class Kineto:
                 self._level_before = self._level.value
                 self._level.value = _SILENT
             self._left_out.begin()
-            self._begun_ns = time.time_ns()
+            self._begun = _Moment()
             self._calls._enable_profiler(self._config, self._activities, self._scopes)
         except BaseException:
             self._left_out.end()
@@ -83,11 +94,16 @@ class Kineto:
         """Record no events that begin from now on. What is in progress is still recorded to its end."""
         self._left_out.pause()
         self._set_recording(False)
-        self._paused_ns = time.time_ns()
+        self._paused = _Moment()
 
     def in_progress(self) -> Optional[bool]:
         """Return True if collectives of the recording, which is paused, have not ended; None = torch cannot say."""
-        return gloo_trace.in_progress(self._begun_ns, self._paused_ns)
+        begun, paused = self._begun, self._paused
+        if abs((paused.unix_ns - begun.unix_ns) - (paused.ns - begun.ns)) > _CLOCK_NS:
+            return gloo_trace.in_progress(
+                0, _FOR_EVER_NS
+            )  # the clock was set: any collective may be one of the recording
+        return gloo_trace.in_progress(begun.unix_ns, paused.unix_ns)
 
     def in_backward(self) -> bool:
         """Return True within a hook of backward, at whose end torch takes a profiler that was started or stopped there back.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from nodeagent.wire.frames import Group, Hello
-from tests.unit.headway_job.agent import FAST_POLLS, SENT, SOCKETS, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import FAST_POLLS, SENT, SOCKETS, Agent, Connection, Program, profiling_agent
 
 _RANKS = (
     FAST_POLLS.replace("0.002", "0.02")
@@ -30,15 +29,9 @@ def window_opened(): return profiled() or client().window is not None
 _STEPS = 9
 
 
-def _asks(connection: Connection, peer: socket.socket) -> None:
-    polite(connection, peer, profile_steps=_STEPS)
-
-
 @pytest.fixture
 def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
-    agent = Agent(tmp_path, _asks)
-    request.addfinalizer(agent.close)
-    return agent
+    return profiling_agent(tmp_path, request, steps=_STEPS)
 
 
 def _by_rank(agent: Agent) -> list[Connection]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from tests.unit.headway_job.agent import (
     SOCKETS,
     WHOLE_TORCH,
     Agent,
-    Connection,
     Program,
-    polite,
+    profiling_agent,
 )
 from tests.unit.headway_job.small_torch import MODEL, make
 
@@ -174,13 +172,9 @@ wait_until(profiled)
 )
 
 
-def _asks(connection: Connection, peer: socket.socket) -> None:
-    polite(connection, peer, profile_steps=3)
-
-
-def test_children_exit_after_a_profile(tmp_path: Path) -> None:
+def test_children_exit_after_a_profile(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A child and its own child exit with their codes, their atexit functions run, and the output of C and Python is written."""
-    agent = Agent(tmp_path, _asks)
+    agent = profiling_agent(tmp_path, request, steps=3)
     done = Program(tmp_path, agent).run(
         _PROFILED
         + """

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headway_job.profiling import gloo_trace
+from headway_job.profiling import gloo_trace, kineto
 from headway_job.profiling.window import Pause
 
 
@@ -71,3 +71,20 @@ def test_a_pause_is_over_once_nothing_is_in_progress(
         now_s += 0.1
         made += 1
     assert made == pytest.approx(steps, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("set_by_ns", "asked"), [(0, (1000, 9000)), (-3_600_000_000_000, None), (60_000_000_000, None)]
+)
+def test_where_the_clock_was_set_any_collective_may_be_one_of_the_recording(
+    monkeypatch: pytest.MonkeyPatch, set_by_ns: int, asked: tuple[int, int] | None
+) -> None:
+    ranges: list[tuple[int, int]] = []
+    monkeypatch.setattr(gloo_trace, "in_progress", lambda *times_ns: ranges.append(times_ns))
+    recording = object.__new__(kineto.Kineto)
+    recording._begun, recording._paused = (
+        SimpleNamespace(unix_ns=unix_ns, ns=ns) for unix_ns, ns in [(1000, 500), (9000 + set_by_ns, 8500)]
+    )
+    recording.in_progress()
+    [(begin_ns, end_ns)] = ranges
+    assert (begin_ns, end_ns) == (asked or (0, kineto._FOR_EVER_NS))

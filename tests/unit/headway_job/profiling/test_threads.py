@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from nodeagent.wire.frames import NoProfile, Profile
-from tests.unit.headway_job.agent import FAST_POLLS, SENT, SOCKETS, WHOLE_TORCH, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import (
+    FAST_POLLS,
+    SENT,
+    SOCKETS,
+    WHOLE_TORCH,
+    Agent,
+    Program,
+    profiling_agent,
+)
 
 _PROGRAM = (
     FAST_POLLS.replace("0.002", "0.02")
@@ -32,6 +39,16 @@ def train_until(true):
     while not ended.is_set() and not true():
         step()
         time.sleep(0.002)
+opened = threading.Event()
+def trains_beside(then):
+    def train():
+        train_until(in_a_window)
+        opened.set()
+        then()
+    thread = threading.Thread(target=train)
+    thread.start()
+    opened.wait(60)
+    return thread
 def profile():
     with torch.profiler.profile() as mine:
         step()
@@ -40,15 +57,9 @@ def profile():
 )
 
 
-def _asks(connection: Connection, peer: socket.socket) -> None:
-    polite(connection, peer, profile_steps=200)
-
-
 @pytest.fixture
 def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
-    agent = Agent(tmp_path, _asks)
-    request.addfinalizer(agent.close)
-    return agent
+    return profiling_agent(tmp_path, request, steps=200)
 
 
 def reasons(agent: Agent) -> list[str]:
@@ -62,16 +73,11 @@ def test_the_programs_profiler_starts_in_another_thread(agent: Agent, program: P
         _PROGRAM
         + """
 windows._HAND_OVER_S = 60.0
-def train():
-    train_until(in_a_window)
-    opened.set()
+def then():
     train_until(lambda: "no_profile" in sent)
     say(recording(), window())
     ended.wait(60)
-opened = threading.Event()
-trains = threading.Thread(target=train)
-trains.start()
-opened.wait(60)
+trains = trains_beside(then)
 profile()
 wait_until(lambda: "no_profile" in sent)
 profile()
@@ -92,17 +98,13 @@ def test_the_training_thread_makes_no_step_meanwhile(agent: Agent, program: Prog
         _PROGRAM
         + """
 windows._HAND_OVER_S = 0.1
-def train():
-    train_until(in_a_window)
-    opened.set()
+profiled = threading.Event()
+def then():
     profiled.wait(60)
     train_until(lambda: window() is None)
     for _ in range(20): step()
     say("trained on", client()._windows.current)
-opened, profiled = threading.Event(), threading.Event()
-trains = threading.Thread(target=train)
-trains.start()
-opened.wait(60)
+trains = trains_beside(then)
 before = window()
 profile()
 profiled.set()

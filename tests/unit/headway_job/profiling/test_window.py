@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +18,8 @@ from tests.unit.headway_job.agent import (
     SENT,
     WHOLE_TORCH,
     Agent,
-    Connection,
     Program,
-    polite,
+    profiling_agent,
 )
 
 _HELPERS = """
@@ -51,18 +49,9 @@ _PROGRAM = _AS_IN_A_GROUP + _ALONE
 _PROGRAM_WITH_PROFILER = _PROGRAM.replace(MODEL, WHOLE_TORCH)
 
 
-def _asks(steps: int) -> object:
-    def manner(connection: Connection, peer: socket.socket) -> None:
-        polite(connection, peer, profile_steps=steps)
-
-    return manner
-
-
 @pytest.fixture
 def asking(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
-    agent = Agent(tmp_path, _asks(request.param))  # type: ignore[arg-type]
-    request.addfinalizer(agent.close)
-    return agent
+    return profiling_agent(tmp_path, request, steps=request.param)
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
