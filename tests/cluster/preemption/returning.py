@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -77,6 +78,19 @@ class Returning(Training):
     def hurry(self, name: str) -> None:
         """Let a job make its remaining steps without a pause, after the last action of a test on it."""
         self.records.hurry(name)
+
+    def requeue(self, job_id: str) -> None:
+        """Requeue a job as an operator would, and wait until it is in the queue. Headway places it again; others wait two minutes."""
+        self.cluster.run("scontrol", "requeue", job_id)
+        self.until_state(job_id, "PENDING")
+
+    def start_now(self, job_id: str) -> None:
+        """Let a requeued job that Headway does not schedule start.
+
+        Slurm would fail it for good in the second in which its run before ended: slurmd refuses to launch it ("credential revoked").
+        """
+        self.until(lambda: time.time() >= self.show_submit_s(job_id) + 1, "the second of its requeue has passed")
+        self.cluster.run("scontrol", "update", f"jobid={job_id}", "StartTime=now")
 
     def until_trains(self, name: str, steps: int = 10) -> None:
         """Wait until the job has made so many steps."""

@@ -29,9 +29,7 @@ def test_a_requeued_job_goes_on_elsewhere_with_the_losses_of_one_that_was_left_a
     gone = min(before)
     cluster.cluster.run("scontrol", "update", f"nodename={gone}", "state=drain", "reason=test")
     try:
-        cluster.cluster.run("scontrol", "requeue", jobs["broken"])
-        cluster.until_state(jobs["broken"], "PENDING")
-        cluster.cluster.run("scontrol", "update", f"jobid={jobs['broken']}", "StartTime=now")  # Slurm wants two minutes
+        cluster.requeue(jobs["broken"])
         cluster.until_began("broken", 2)
         assert gone not in cluster.nodes(jobs["broken"])
     finally:
@@ -65,9 +63,7 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
     own = f"nodename={','.join(before)}"
     cluster.cluster.run("scontrol", "update", own, "state=drain", "reason=test")
     try:
-        cluster.cluster.run("scontrol", "requeue", job)
-        cluster.until_state(job, "PENDING")
-        cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        cluster.requeue(job)
         cluster.until_began("silent", 2)
         assert sorted(cluster.nodes(job)) == others
         cluster.hurry("silent")
@@ -94,10 +90,9 @@ def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning) -> No
         cluster.until_trains(name)
         cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
         cluster.until(lambda name=name: cluster.saved_steps(name), f"a checkpoint of {name}")
-        cluster.cluster.run("scontrol", "requeue", job)
-        cluster.until_state(job, "PENDING")
+        cluster.requeue(job)
         cluster.hurry(name)
-        cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+    cluster.start_now(jobs["bare"])
 
     # Then each continues after a step that was saved
     for name, job in jobs.items():
