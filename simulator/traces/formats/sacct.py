@@ -11,10 +11,14 @@ Columns may come in any order; JobName is best the last one, because it alone ma
 accounted (gres/gpu:a100), their sum. Every array task is a job. The account and the job's name are kept as columns of their
 own, the partition is the virtual cluster.
 
-Dropped, and counted: steps (rows with a dot in the id), jobs that are still pending or running, jobs that never started, jobs
-without GPUs, and the earlier runs of jobs that were requeued (same id, user and name): the last run stands for the job, and it
-was submitted when the first one was. The time of earlier runs is not added, because Slurm does not know whether their work was
-lost.
+Rows with the same id, user and name are one job, which was submitted when the first of them was (Slurm gives a requeued job a new
+time of submission). The last run stands for the job. The time of earlier runs, which have states such as REQUEUED, PREEMPTED and
+NODE_FAIL, is not added, because Slurm does not know whether their work was lost. A row of state RESIZING is an earlier part of a
+run whose size was changed: the job has the GPUs of its largest part, for the time in which they do the GPU time of all parts. If a
+job was cancelled while it waited to run again, its last run stands for it, with the state in which the job ended.
+
+Dropped, and counted: steps (rows with a dot in the id), these earlier runs and parts, jobs that have not ended (they are pending,
+running, or were requeued and did not run again yet), jobs that never started, and jobs without GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +35,9 @@ import numpy as np
 from policies.model import IntColumn
 from simulator.errors import TraceError
 from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options, joined
-from simulator.traces.numbers import BadCellError
+from simulator.traces.numbers import BadCellError, times_ns
 from simulator.traces.table import Dialect, read_table
+from simulator.traces.trace import MAX_TIME_S, NS_PER_S
 
 FIELDS = (
     *("JobIDRaw", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "AllocTRES", "ReqTRES"),
@@ -39,7 +45,12 @@ FIELDS = (
 )
 TIMEOUT_S = 600.0
 """Time limit of sacct: a large database takes minutes."""
-_UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING", "CONFIGURING")
+_UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
+_RESIZING = "RESIZING"
+_TO_BE_CONTINUED = ("REQUEUED", _RESIZING)
+"""States of rows that have ended while their jobs have not."""
+EARLIER_PARTS = "earlier parts of jobs that were resized"
+EARLIER_RUNS = "earlier runs of requeued jobs"
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:
@@ -87,16 +98,15 @@ def _load(path: Path) -> Loaded:
     log = Log(read_table(path, FIELDS, dialect=dialect))
     ids, states = log.texts("JobIDRaw"), [text.partition(" ")[0] for text in log.texts("State")]
     log.drop(np.array(["." in job_id for job_id in ids]), "steps of jobs")
-    log.drop(np.isin(states, _UNFINISHED), UNFINISHED)
-    gpus = _gpus(log)
+    submit, gpus, run_ns = _whole_jobs(log, states)
+    log.drop(np.isin(states, (*_UNFINISHED, *_TO_BE_CONTINUED)) | (log.instants("End") < 0), UNFINISHED)
     log.drop(gpus == 0, NO_GPUS)
-    log.drop((log.instants("Start") < 0) | (log.numbers("ElapsedRaw") == 0), NO_RUN_TIME)
-    submit = _first_submits(log)
+    log.drop(run_ns == 0, NO_RUN_TIME)
     return log.loaded(
         job_id=_unique(ids, log.texts("Submit"), log.kept.tolist()),
         submit_time_s=submit,
         num_gpus=list(map(str, gpus.tolist())),
-        duration_s="ElapsedRaw",
+        duration_s=run_ns,
         time_limit_s=[_limit_s(text) for text in log.texts("TimelimitRaw")],
         user="User",
         vc="Partition",
@@ -132,23 +142,51 @@ def gpus_of(tres: str) -> int:
     return typed if total is None else total
 
 
-def _first_submits(log: Log) -> IntColumn:
-    """Return the first submission of each job, and drop all its runs but the last."""
-    submits, starts = log.instants("Submit"), log.instants("Start")
-    runs: dict[tuple[str, str, str], list[int]] = {}
+def _whole_jobs(log: Log, states: Sequence[str]) -> tuple[IntColumn, IntColumn, IntColumn]:
+    """Drop all rows of each job but its last one, and return, for that row, the job's first submission, GPUs and run time."""
+    submit, start, gpus = log.instants("Submit"), log.instants("Start"), _gpus(log)
+    run_ns = np.maximum(log.table.parsed("ElapsedRaw", partial(times_ns, zero=True, missing=True)), 0)
+    run_ns[start < 0] = 0
+    first, size, total = submit.copy(), gpus.copy(), run_ns.copy()
+    earlier = np.zeros(log.table.rows, dtype=np.bool_)
+    for rows in _jobs_of_several_rows(log, submit, start):
+        last = rows[-1]
+        earlier[rows[:-1]] = True
+        first[last] = submit[rows].min()
+        parts = _last_run(rows, states, run_ns)
+        if parts:
+            size[last] = gpus[parts].max()
+            total[last] = _at_size(gpus[parts].tolist(), run_ns[parts].tolist())
+    log.drop(earlier & np.array([state == _RESIZING for state in states]), EARLIER_PARTS)
+    log.drop(earlier, EARLIER_RUNS)
+    return first, size, total
+
+
+def _jobs_of_several_rows(log: Log, submit: IntColumn, start: IntColumn) -> Iterator[list[int]]:
+    """Yield the rows of each job that has more than one, in the order in which they began; one that has not started is the last."""
+    jobs: dict[tuple[str, str, str], list[int]] = {}
     keys = zip(log.texts("JobIDRaw"), log.texts("User"), log.texts("JobName"), strict=True)
     for row, key in enumerate(keys):
         if log.kept[row]:
-            runs.setdefault(key, []).append(row)
-    earlier = np.zeros(log.table.rows, dtype=np.bool_)
-    first = submits.copy()
-    for rows in runs.values():
+            jobs.setdefault(key, []).append(row)
+    for rows in jobs.values():
         if len(rows) > 1:
-            last = max(rows, key=starts.__getitem__)
-            first[last] = min(submits[row] for row in rows)
-            earlier[[row for row in rows if row != last]] = True
-    log.drop(earlier, "earlier runs of requeued jobs")
-    return first
+            yield sorted(rows, key=lambda row: (submit[row], start[row] < 0, start[row]))
+
+
+def _last_run(rows: Sequence[int], states: Sequence[str], run_ns: IntColumn) -> list[int]:
+    """Return the rows of a job's last run: one, and before it those of other sizes. Empty if the job never ran."""
+    last = max((at for at, row in enumerate(rows) if run_ns[row]), default=-1)
+    first = last
+    while first > 0 and states[rows[first - 1]] == _RESIZING:
+        first -= 1
+    return list(rows[first : last + 1])
+
+
+def _at_size(gpus: Sequence[int], run_ns: Sequence[int]) -> int:
+    """Return the time for which the largest of these numbers of GPUs does the GPU time of all parts."""
+    gpu_ns = sum(count * time for count, time in zip(gpus, run_ns, strict=True))
+    return min(gpu_ns // (max(gpus) or 1), MAX_TIME_S * NS_PER_S + 1)  # a longer time is refused, as every other one is
 
 
 def _unique(ids: Sequence[str], submits: Sequence[str], kept: Sequence[bool]) -> list[str]:

@@ -21,6 +21,7 @@ def row(
     *,
     submit: str = "1000",
     start: str = "1010",
+    end: str = "9999",
     elapsed: str = "60",
     limit: str = "30",
     alloc: str = GPU,
@@ -29,7 +30,7 @@ def row(
     user: str = "ann",
     name: str = "train",
 ) -> str:
-    return "|".join([job_id, submit, start, "9999", elapsed, limit, alloc, req, user, "lab", "gpu", state, name])
+    return "|".join([job_id, submit, start, end, elapsed, limit, alloc, req, user, "lab", "gpu", state, name])
 
 
 def load(folder: Path, *rows: str) -> Loaded:
@@ -97,6 +98,61 @@ def test_a_requeued_job_is_its_last_run_submitted_with_its_first(tmp_path: Path)
     assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 200]
     assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [900, 60]
     assert loaded.skipped == {"earlier runs of requeued jobs": 2}
+
+
+def test_a_run_of_state_requeued_is_an_earlier_run(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("7", submit="1000", start="1100", elapsed="500", state="REQUEUED"),
+        row("7", submit="1601", start="1700", elapsed="1000"),
+        row("8", submit="900", start="900", elapsed="700"),
+    )
+    assert loaded.trace.job_ids == ("8", "7")
+    assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 100]
+    assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [700, 1000]
+    assert loaded.skipped == {"earlier runs of requeued jobs": 1}
+
+
+@pytest.mark.parametrize("last", ["PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED", "COMPLETED"])
+def test_a_requeued_job_that_did_not_end_is_no_job(tmp_path: Path, last: str) -> None:
+    waits = (
+        {"start": "Unknown", "end": "Unknown", "elapsed": "0", "alloc": ""} if last == "PENDING" else {"start": "1700"}
+    )
+    loaded = load(
+        tmp_path,
+        row("7", submit="1000", start="1100", state="PREEMPTED"),
+        row("7", submit="1601", state=last, **waits | ({"end": "Unknown"} if last == "COMPLETED" else {})),
+        row("8"),
+    )
+    assert loaded.trace.job_ids == ("8",)
+    assert loaded.skipped == {"earlier runs of requeued jobs": 1, "jobs that had not ended when the log did": 1}
+
+
+def test_a_job_that_was_cancelled_before_it_ran_again_is_its_last_run(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("7", submit="1000", start="1100", elapsed="500", state="REQUEUED"),
+        row("7", submit="1601", start="None", elapsed="0", alloc="", req="gres/gpu=4", state="CANCELLED by 1000"),
+        row("8", submit="900"),
+    )
+    assert loaded.trace.job_ids == ("8", "7")
+    assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [60, 500]
+    assert loaded.trace.num_gpus.tolist() == [2, 2]
+    assert loaded.trace.status == ("COMPLETED", "CANCELLED")
+
+
+def test_a_resized_job_does_the_gpu_time_of_all_its_parts(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("7", submit="1000", start="1100", elapsed="100", alloc="gres/gpu=16", state="REQUEUED"),
+        row("7", submit="1300", start="1400", elapsed="100", alloc="gres/gpu=2", state="RESIZING"),
+        row("7", submit="1500", start="1500", elapsed="300", alloc="gres/gpu=8", state="RESIZING"),
+        row("7", submit="1800", start="1800", elapsed="60", alloc="gres/gpu=4", state="COMPLETED"),
+    )
+    assert loaded.trace.num_gpus.tolist() == [8]
+    assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [(2 * 100 + 8 * 300 + 4 * 60) / 8]
+    assert loaded.trace.status == ("COMPLETED",)
+    assert loaded.skipped == {"earlier parts of jobs that were resized": 2, "earlier runs of requeued jobs": 1}
 
 
 def test_an_id_that_slurm_gave_twice_is_two_jobs(tmp_path: Path) -> None:
