@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,6 +41,8 @@ class Table:
     """Returns the line (from 1) on which a row (from 0) begins; slow, it reads the file again."""
     called: Mapping[str, str] = field(default_factory=dict)
     """Names of columns in the file, where they differ from those here."""
+    file_of: Callable[[int], Path] | None = None
+    """Returns the file of a row, where rows come from several files."""
 
     def parsed(self, column: str, parse: Callable[[Sequence[str]], T]) -> T:
         """Parse that column with `parse`; an error names line and column."""
@@ -51,7 +54,27 @@ class Table:
     def wrong(self, row: int, column: str | None, text: str | None, reason: str, mend: str) -> TraceError:
         """Return the error about that row."""
         column = self.called.get(column, column) if column else None
-        return TraceError(reason, mend=mend, path=self.path, line=self.line_of(row), column=column, text=text)
+        path = self.file_of(row) if self.file_of else self.path
+        return TraceError(reason, mend=mend, path=path, line=self.line_of(row), column=column, text=text)
+
+
+def stacked(tables: Sequence[Table], path: Path) -> Table:
+    """Return the rows of all tables, one table after the other, in the columns that all have; errors name the file of a row."""
+    if len(tables) == 1:
+        return tables[0]
+    ends = list(accumulate(table.rows for table in tables))
+
+    def table_of(row: int) -> tuple[Table, int]:
+        at = bisect_right(ends, row)
+        return tables[at], row - (ends[at] - tables[at].rows)
+
+    def line_of(row: int) -> int:
+        table, at = table_of(row)
+        return table.line_of(at)
+
+    shared = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    columns = {name: [text for table in tables for text in table.columns[name]] for name in shared}
+    return Table(path, columns, ends[-1], line_of, file_of=lambda row: table_of(row)[0].path)
 
 
 @dataclass(frozen=True)

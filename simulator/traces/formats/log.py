@@ -80,7 +80,9 @@ class Log:
             )
         texts = {name: self._kept(column, rows) for name, column in columns.items()}
         called = {name: column for name, column in columns.items() if isinstance(column, str)}
-        table = Table(self.table.path, texts, len(rows), lambda row: self.table.line_of(rows[row]), called)
+        source, of = self.table.file_of, self.table.line_of
+        file_of = (lambda row: source(rows[row])) if source else None
+        table = Table(self.table.path, texts, len(rows), lambda row: of(rows[row]), called, file_of)
         return Loaded(trace_of(table), self.skipped)
 
     def _kept(self, column: Column, rows: list[int]) -> Sequence[str]:

@@ -17,8 +17,12 @@ NODE_FAIL, is not added, because Slurm does not know whether their work was lost
 run whose size was changed: the job has the GPUs of its largest part, for the time in which they do the GPU time of all parts. If a
 job was cancelled while it waited to run again, its last run stands for it, with the state in which the job ended.
 
-Dropped, and counted: steps (rows with a dot in the id), these earlier runs and parts, jobs that have not ended (they are pending,
-running, or were requeued and did not run again yet), jobs that never started, and jobs without GPUs.
+Several files are one history of one cluster, in any order: rows that are in several of them (same id, submission and start) count
+once, as the file has them in which the job has ended. The histories of several clusters need the column Cluster.
+
+Dropped, and counted: steps (rows with a dot in the id), rows that occur more than once, these earlier runs and parts, jobs that
+have not ended (they are pending, running, or were requeued and did not run again yet), jobs that never started, and jobs without
+GPUs.
 """
 
 from __future__ import annotations
@@ -32,11 +36,12 @@ from pathlib import Path
 
 import numpy as np
 
-from policies.model import IntColumn
+from policies.model import BoolColumn, IntColumn
 from simulator.errors import TraceError
-from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options, joined
+from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options
 from simulator.traces.numbers import BadCellError, times_ns
-from simulator.traces.table import Dialect, read_table
+from simulator.traces.read import name_of
+from simulator.traces.table import Dialect, Table, read_table, stacked
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S
 
 FIELDS = (
@@ -49,6 +54,7 @@ _UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
 _RESIZING = "RESIZING"
 _TO_BE_CONTINUED = ("REQUEUED", _RESIZING)
 """States of rows that have ended while their jobs have not."""
+REPEATED = "rows that occur more than once"
 EARLIER_PARTS = "earlier parts of jobs that were resized"
 EARLIER_RUNS = "earlier runs of requeued jobs"
 
@@ -56,11 +62,13 @@ EARLIER_RUNS = "earlier runs of requeued jobs"
 def load(paths: Sequence[Path], options: Options) -> Loaded:
     """Load the jobs in these outputs of sacct; without a file, run sacct."""
     if paths:
-        return joined([_load(path) for path in paths], paths)
+        tables = [_read(path) for path in paths]
+        _check_times(tables)
+        return _load(stacked(tables, Path("+".join(dict.fromkeys(map(name_of, paths))))))
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "sacct")
         ask_sacct(output, since=options.since)
-        return _load(output)
+        return _load(_read(output))
 
 
 def command(since: str) -> list[str]:
@@ -93,13 +101,26 @@ def ask_sacct(output: Path, *, since: str, timeout_s: float = TIMEOUT_S) -> None
         raise TraceError(f"{shown} failed: {said[-1] if said else f'exit code {done.returncode}'}", mend=mend)
 
 
-def _load(path: Path) -> Loaded:
-    dialect = Dialect(delimiter="|", quoting=False, open_end=True)
-    log = Log(read_table(path, FIELDS, dialect=dialect))
+def _read(path: Path) -> Table:
+    return read_table(path, FIELDS, dialect=Dialect(delimiter="|", quoting=False, open_end=True))
+
+
+def _check_times(tables: Sequence[Table]) -> None:
+    """Check that either all files have seconds since 1970 or all have dates, whose zone is not known. Raises TraceError."""
+    for table in tables:
+        if table.columns["Submit"][0].isdigit() != tables[0].columns["Submit"][0].isdigit():
+            reason = f"has dates where {tables[0].path} has seconds, or the reverse"
+            raise TraceError(reason, mend="run sacct with SLURM_TIME_FORMAT=%s for all files", path=table.path)
+
+
+def _load(table: Table) -> Loaded:
+    log = Log(table)
     ids, states = log.texts("JobIDRaw"), [text.partition(" ")[0] for text in log.texts("State")]
     log.drop(np.array(["." in job_id for job_id in ids]), "steps of jobs")
+    runs = np.isin(states, _UNFINISHED) | (log.instants("End") < 0)
+    log.drop(_repeated(log, runs), REPEATED)
     submit, gpus, run_ns = _whole_jobs(log, states)
-    log.drop(np.isin(states, (*_UNFINISHED, *_TO_BE_CONTINUED)) | (log.instants("End") < 0), UNFINISHED)
+    log.drop(runs | np.isin(states, _TO_BE_CONTINUED), UNFINISHED)
     log.drop(gpus == 0, NO_GPUS)
     log.drop(run_ns == 0, NO_RUN_TIME)
     return log.loaded(
@@ -142,6 +163,30 @@ def gpus_of(tres: str) -> int:
     return typed if total is None else total
 
 
+def _repeated(log: Log, unfinished: BoolColumn) -> BoolColumn:
+    """Return the rows that are also there in a later state: of those with equal id, submission and start one stays, an ended one
+    if there is any. A row of a job that waits is repeated by any other of that submission.
+    """
+    starts = log.instants("Start").tolist()
+    of: dict[tuple[str, str, int], list[int]] = {}
+    keys = zip(log.texts("Cluster"), log.texts("JobIDRaw"), log.instants("Submit").tolist(), strict=True)
+    for row, key in enumerate(keys):
+        if log.kept[row]:
+            of.setdefault(key, []).append(row)
+    repeated = np.zeros(log.table.rows, dtype=np.bool_)
+    for rows in of.values():
+        if len(rows) == 1:
+            continue
+        by_start: dict[int, int] = {}
+        for row in sorted(rows, key=lambda row: not unfinished[row]):
+            by_start[starts[row]] = row
+        waiting = by_start.get(-1)
+        if waiting is not None and unfinished[waiting] and len(by_start) > 1:
+            del by_start[-1]
+        repeated[list(set(rows).difference(by_start.values()))] = True
+    return repeated
+
+
 def _whole_jobs(log: Log, states: Sequence[str]) -> tuple[IntColumn, IntColumn, IntColumn]:
     """Drop all rows of each job but its last one, and return, for that row, the job's first submission, GPUs and run time."""
     submit, start, gpus = log.instants("Submit"), log.instants("Start"), _gpus(log)
@@ -164,8 +209,8 @@ def _whole_jobs(log: Log, states: Sequence[str]) -> tuple[IntColumn, IntColumn, 
 
 def _jobs_of_several_rows(log: Log, submit: IntColumn, start: IntColumn) -> Iterator[list[int]]:
     """Yield the rows of each job that has more than one, in the order in which they began; one that has not started is the last."""
-    jobs: dict[tuple[str, str, str], list[int]] = {}
-    keys = zip(log.texts("JobIDRaw"), log.texts("User"), log.texts("JobName"), strict=True)
+    jobs: dict[tuple[str, ...], list[int]] = {}
+    keys = zip(*(log.texts(name) for name in ("Cluster", "JobIDRaw", "User", "JobName")), strict=True)
     for row, key in enumerate(keys):
         if log.kept[row]:
             jobs.setdefault(key, []).append(row)

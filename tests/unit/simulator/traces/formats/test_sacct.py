@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,15 @@ def row(
 
 
 def load(folder: Path, *rows: str) -> Loaded:
-    path = folder / "sacct.txt"
-    path.write_text("\n".join([HEADER, *rows]) + "\n")
-    return load_log("sacct", [path])
+    return load_months(folder, rows)
+
+
+def load_months(folder: Path, *months: Sequence[str], header: str = HEADER) -> Loaded:
+    """Load several outputs of sacct as one history."""
+    paths = [folder / f"sacct{at}.txt" for at in range(len(months))]
+    for path, rows in zip(paths, months, strict=True):
+        path.write_text("\n".join([header, *rows]) + "\n")
+    return load_log("sacct", paths)
 
 
 def test_jobs_with_gpus_are_read(tmp_path: Path) -> None:
@@ -153,6 +160,53 @@ def test_a_resized_job_does_the_gpu_time_of_all_its_parts(tmp_path: Path) -> Non
     assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [(2 * 100 + 8 * 300 + 4 * 60) / 8]
     assert loaded.trace.status == ("COMPLETED",)
     assert loaded.skipped == {"earlier parts of jobs that were resized": 2, "earlier runs of requeued jobs": 1}
+
+
+@pytest.mark.parametrize("ended_first", [False, True])
+def test_a_job_in_two_outputs_counts_once_in_its_last_state(tmp_path: Path, ended_first: bool) -> None:
+    january = [
+        row("6", submit="900", start="900", elapsed="50"),
+        row("7", submit="1000", start="1100", end="Unknown", elapsed="400", state="RUNNING"),
+        row("8", submit="1200", start="1300", elapsed="70"),
+        row("9", submit="1400", start="Unknown", end="Unknown", elapsed="0", alloc="", state="PENDING"),
+    ]
+    february = [
+        row("7", submit="1000", start="1100", elapsed="4000"),
+        row("8", submit="1200", start="1300", elapsed="70"),
+        row("9", submit="1400", start="5000", elapsed="90"),
+    ]
+    loaded = load_months(tmp_path, *([february, january] if ended_first else [january, february]))
+    assert loaded.trace.job_ids == ("6", "7", "8", "9")
+    assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [50, 4000, 70, 90]
+    assert loaded.skipped == {"rows that occur more than once": 3}
+
+
+def test_runs_of_a_job_in_several_outputs_are_one_job(tmp_path: Path) -> None:
+    loaded = load_months(
+        tmp_path,
+        [row("7", submit="1000", start="1100", state="REQUEUED"), row("8", submit="900")],
+        [row("7", submit="3000", start="3100", elapsed="500"), row("8", submit="9000", user="bob")],
+    )
+    assert loaded.trace.job_ids == ("8", "7", "8@9000")
+    assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 100, 8100]
+    assert loaded.trace.name == "sacct0.txt+sacct1.txt"
+    assert loaded.skipped == {"earlier runs of requeued jobs": 1}
+
+
+def test_equal_ids_of_two_clusters_are_two_jobs(tmp_path: Path) -> None:
+    rows = [f"{row('7', submit=submit)}" for submit in ("1000", "2000")]
+    months = [[f"a|{rows[0]}"], [f"b|{rows[1]}"]]
+    assert load_months(tmp_path, *months, header=f"Cluster|{HEADER}").trace.job_ids == ("7", "7@2000")
+
+
+def test_outputs_with_dates_and_with_seconds_are_no_history(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"sacct1\.txt: has dates where .*sacct0\.txt has seconds"):
+        load_months(tmp_path, [row("1")], [row("2", submit="2026-03-01T10:00:00")])
+
+
+def test_an_error_names_the_file_and_the_line_of_the_row(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"sacct1\.txt, line 3, column Submit: 'x' is not a date"):
+        load_months(tmp_path, [row("1"), row("2")], [row("3"), row("4", submit="x")])
 
 
 def test_an_id_that_slurm_gave_twice_is_two_jobs(tmp_path: Path) -> None:
