@@ -135,11 +135,40 @@ def test_pai_joins_its_tables(tmp_path: Path) -> None:
     assert loaded.trace.user == ("bob", "ann")
     assert loaded.trace.model == ("", "bert")
     assert loaded.trace.extra["plan_gpu"] == ("100", "150")
-    assert loaded.skipped == {"jobs without GPUs": 1, "jobs that never ran, or for no time at all": 1}
+    assert loaded.trace.extra["gpu_type"] == ("T4", "V100"), "not those of tasks without GPUs"
+    assert loaded.skipped == {"jobs without GPUs": 1, "jobs that had not ended when the log did": 1}
 
 
 def test_pai_without_the_job_table_submits_at_the_launch(tmp_path: Path) -> None:
     assert seconds(load(tmp_path, "pai", TASKS)) == [("j2", 0, 1, 30), ("j1", 50, 2, 300)]
+
+
+def test_pai_jobs_that_the_job_table_does_not_know_are_submitted_at_their_launch(tmp_path: Path) -> None:
+    jobs = "j2,i2,bob,Failed,,80.0\nj9,i9,bob,Terminated,1.0,70.0\n"
+    loaded = load(tmp_path, "pai", TASKS, jobs)
+    assert seconds(loaded) == [("j2", 0, 1, 30), ("j1", 50, 2, 300)]
+    assert loaded.trace.user == ("bob", "")
+
+
+def test_pai_times_of_zero_are_not_known(tmp_path: Path) -> None:
+    tasks = TASKS + "j5,worker,1.0,Failed,0.0,9000.0,600.0,29.3,100.0,T4\n"
+    loaded = load(tmp_path, "pai", tasks, "j1,i1,ann,Terminated,0.0,400.0\nj2,i2,bob,Failed,40.0,80.0\n")
+    assert seconds(loaded) == [("j2", 0, 1, 30), ("j1", 60, 2, 300)]
+    assert loaded.skipped["jobs that never ran, or for no time at all"] == 1
+
+
+def test_pai_jobs_have_the_status_of_the_job_and_else_failed_if_a_task_failed(tmp_path: Path) -> None:
+    tasks = TASKS.replace("j1,worker,3.0,Terminated", "j1,worker,3.0,Failed")
+    assert load(tmp_path, "pai", tasks).trace.status == ("Failed", "Failed")
+    jobs = "j1,i1,ann,Terminated,70.0,400.0\nj2,i2,bob,,40.0,80.0\n"
+    assert load(tmp_path, "pai", tasks, jobs).trace.status == ("Failed", "Terminated")
+
+
+def test_pai_jobs_with_a_gpu_task_that_runs_have_not_ended(tmp_path: Path) -> None:
+    tasks = TASKS + "j2,worker,1.0,Running,50.0,90.0,600.0,29.3,100.0,T4\nj1,ps,1.0,Running,90.0,,600.0,29.3,,\n"
+    loaded = load(tmp_path, "pai", tasks)
+    assert loaded.trace.job_ids == ("j1",)
+    assert loaded.skipped["jobs that had not ended when the log did"] == 2
 
 
 def test_pai_needs_its_task_table(tmp_path: Path) -> None:
