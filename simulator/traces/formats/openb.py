@@ -3,8 +3,9 @@ Gradient Descent", USENIX ATC 2023; `openb_pod_list_default.csv`).
 
 Columns name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time; times are
 seconds on one clock. The run time is deletion_time - scheduled_time. Pods that share a GPU (gpu_milli below 1000) count as one
-GPU, because jobs here occupy whole ones; gpu_milli is kept. Dropped: pods without GPUs, pods that were never scheduled or ran
-for no time. The quality of service is kept as the virtual cluster.
+GPU, because jobs here occupy whole ones; gpu_milli is kept. Dropped: pods without GPUs, pods that were never scheduled or ran for
+no time, and pods that still ran at the end of the log (their phase is Running, and their deletion_time the latest of the list).
+The quality of service is kept as the virtual cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, Loaded, Log, Options, joined
+import numpy as np
+
+from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options, joined
 from simulator.traces.table import read_table
 
 COLUMNS = ("name", "num_gpu", "gpu_milli", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
@@ -28,6 +31,7 @@ def _load(path: Path) -> Loaded:
     start, end = log.instants("scheduled_time"), log.instants("deletion_time")
     log.drop(log.numbers("num_gpu") == 0, NO_GPUS)
     log.drop((start < 0) | (end <= start), NO_RUN_TIME)
+    log.drop(np.array([phase == "Running" for phase in log.texts("pod_phase")]) & (end == end.max()), UNFINISHED)
     return log.loaded(
         job_id="name",
         submit_time_s="creation_time",

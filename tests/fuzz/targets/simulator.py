@@ -37,7 +37,7 @@ _ACME = (
 _ITP = b"job_id,submission_time,duration,num_gpu\na,50,600,1\n"
 _OPENB = (
     b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
-    b"p0,1,1,1,460,,LS,Running,100,900,150\n"
+    b"p0,1,1,1,460,,LS,Succeeded,100,900,150\n"
 )
 _POLLUX = b"name,time,application,num_replicas,batch_size\ncifar10-0,107.5,cifar10,2,2048\n"
 _TIRESIAS = b"job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,8,5,606,vgg19,164,30\n"

@@ -185,13 +185,18 @@ def test_openb(tmp_path: Path) -> None:
         tmp_path,
         "openb",
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
-        "p0,1,1,1,460,,LS,Running,100,900,150\np1,1,1,0,0,,LS,Running,100,900,150\n"
-        "p2,1,1,8,1000,V100M16,BE,Succeeded,120,220,120\np3,1,1,1,1000,,BE,Pending,130,900,\n",
+        "p0,1,1,1,460,,LS,Running,100,890,140\np1,1,1,0,0,,LS,Running,100,900,150\n"
+        "p2,1,1,8,1000,V100M16,BE,Succeeded,120,220,120\np3,1,1,1,1000,,BE,Pending,130,900,\n"
+        "p4,1,1,1,1000,,LS,Running,200,900,250\np5,1,1,1,1000,,LS,Failed,200,900,250\n",
     )
-    assert seconds(loaded) == [("p0", 0, 1, 750), ("p2", 20, 8, 100)]
-    assert loaded.trace.vc == ("LS", "BE")
-    assert loaded.trace.extra["gpu_milli"] == ("460", "1000")
-    assert sum(loaded.skipped.values()) == 2
+    assert seconds(loaded) == [("p0", 0, 1, 750), ("p2", 20, 8, 100), ("p5", 100, 1, 650)]
+    assert loaded.trace.vc == ("LS", "BE", "LS")
+    assert loaded.trace.extra["gpu_milli"] == ("460", "1000", "1000")
+    assert loaded.skipped == {
+        "jobs without GPUs": 1,
+        "jobs that never ran, or for no time at all": 1,
+        "jobs that had not ended when the log did": 1,
+    }
 
 
 def test_itp_joins_clusters_on_one_clock(tmp_path: Path) -> None:
