@@ -37,14 +37,24 @@ class Board:
             + (f"; models drawn from the mix {self.options.models}" if self.options.models else "")
         )
 
+    @property
+    def left_out(self) -> dict[str, dict[str, int]]:
+        """Number of rows of each trace's log that are no jobs, by reason."""
+        return {cell.trace: dict(cell.left_out) for cell in self.cells}
+
     def notes(self) -> list[str]:
-        """Return remarks about single policies: jobs that were left, decisions of a fallback."""
+        """Return remarks: rows of traces that were left out, jobs that policies left, decisions of a fallback."""
+        read = [
+            f"{trace}: left out: {count:,} {why}"
+            for trace, rows in self.left_out.items()
+            for why, count in rows.items()
+        ]
         left = [
             f"{policy} left {count:,} jobs unfinished, so it has no figures"
             for policy, count in self.standings.unfinished.items()
             if count
         ]
-        return left + [f"{run.policy} on {run.trace}: {run.note}" for run in self.runs if run.note]
+        return read + left + [f"{run.policy} on {run.trace}: {run.note}" for run in self.runs if run.note]
 
     def tables(self) -> list[TextTable]:
         """Return all tables."""
@@ -71,6 +81,7 @@ class Board:
                 | {"jobs": len(cell.scenario.trace), "dropped": cell.dropped, "estimates": cell.estimates}
                 for cell in self.cells
             ],
+            "left_out": self.left_out,
             "runs": [asdict(run) for run in self.runs],
         }
         return json.dumps(found, indent=1, allow_nan=False)

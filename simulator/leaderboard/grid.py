@@ -6,7 +6,7 @@ A load is reached by scaling the times of submission: the jobs stay as they are,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,8 @@ class Cell:
     """The load of the trace as it is run."""
     dropped: int
     """Number of jobs that can never fit on the cluster."""
+    left_out: Mapping[str, int]
+    """Number of rows of the trace's log that are no jobs, by reason; empty for a file in the common form."""
 
     @property
     def name(self) -> str:
@@ -86,7 +88,7 @@ def cells_of(options: GridOptions) -> list[Cell]:
 
 def _cells(options: GridOptions) -> Iterator[Cell]:
     for name, text in zip(_names(options.traces), options.traces, strict=True):
-        trace = _read(text, options.limit)
+        trace, left_out = _read(text, options.limit)
         for cluster_text in options.clusters:
             cluster = parse_cluster(cluster_text)
             fits = JobSizes(trace, cluster).always_possible()
@@ -118,6 +120,7 @@ def _cells(options: GridOptions) -> Iterator[Cell]:
                         parts=parts,
                         offered=offered_load(scaled, cluster.num_gpus),
                         dropped=len(trace) - len(fitting),
+                        left_out=left_out,
                     )
 
 
@@ -144,12 +147,15 @@ def _check(options: GridOptions) -> None:
         make_policy(text, probe, lenient=True)
 
 
-def _read(text: str, limit: int | None) -> Trace:
-    """Read FILE or FORMAT:FILE, with @VC behind it only the jobs of that virtual cluster. Raises TraceError."""
+def _read(text: str, limit: int | None) -> tuple[Trace, Mapping[str, int]]:
+    """Read FILE or FORMAT:FILE, with @VC behind it only the jobs of that virtual cluster. Raises TraceError.
+
+    The numbers of rows that were left out are those of the whole file.
+    """
     path, at, vc = text.rpartition("@")
     if not at or Path(text).is_file():
         path, vc = text, ""
-    trace, _ = read_any(path)
+    trace, left_out = read_any(path)
     if vc:
         there = np.array([each == vc for each in trace.vc], dtype=np.bool_)
         if not there.any():
@@ -157,7 +163,8 @@ def _read(text: str, limit: int | None) -> Trace:
                 f"has no job of virtual cluster {vc!r}", mend="headway-sim trace describe lists them", path=path
             )
         trace = trace.take(there)
-    return trace.take(np.arange(len(trace)) < (len(trace) if limit is None else limit)).from_zero()
+    first = np.arange(len(trace)) < (len(trace) if limit is None else limit)
+    return trace.take(first).from_zero(), left_out
 
 
 def _names(texts: Sequence[str]) -> list[str]:

@@ -135,6 +135,31 @@ def test_a_part_of_a_trace_can_be_a_virtual_cluster(
     assert (code, "has no job of virtual cluster 'middle'" in err) == (2, True)
 
 
+def test_rows_of_a_log_that_are_no_jobs_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{job},1,{60 * job},9,vgg19,{0 if job % 10 == 9 else 300 + job},60" for job in range(60)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["job_id,num_gpu,submit_time,iterations,model_name,duration,interval", *rows]) + "\n")
+    given = (
+        "leaderboard",
+        "--cluster",
+        "1x4",
+        "--policies",
+        "fifo",
+        "--traces",
+        f"tiresias:{path}",
+        "--loads",
+        "1,own",
+    )
+    code, out, _ = call(monkeypatch, capsys, *given, "--out", str(tmp_path / "out"))
+    assert code == 0
+    for text in (out, *((tmp_path / "out" / f"leaderboard.{form}").read_text() for form in ("html", "md"))):
+        assert text.count("log: left out: 6 jobs that never ran, or for no time at all") == 1
+    found = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert found["left_out"] == {"log": {"jobs that never ran, or for no time at all": 6}}
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
