@@ -2,8 +2,8 @@
 
 `cluster_log.csv`: job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue. Times are
 local dates without a zone; `duration` and `queue` are seconds, `duration` without the queueing. Dropped: jobs without GPUs,
-jobs without run time. Kept as they are: states (COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL) as status; CPUs, nodes and
-the measured queueing as columns of their own.
+jobs that have not ended (one has the state SUSPENDED), jobs without run time. Kept as they are: states (COMPLETED, FAILED,
+CANCELLED, TIMEOUT, NODE_FAIL) as status; CPUs, nodes and the measured queueing as columns of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, Loaded, Log, Options, joined
+import numpy as np
+
+from simulator.traces.formats.log import (
+    NO_GPUS,
+    NO_RUN_TIME,
+    SLURM_UNFINISHED,
+    UNFINISHED,
+    Loaded,
+    Log,
+    Options,
+    joined,
+)
 from simulator.traces.table import read_table
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
@@ -25,6 +36,7 @@ def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - o
 def _load(path: Path) -> Loaded:
     log = Log(read_table(path, COLUMNS))
     log.drop(log.numbers("gpu_num") == 0, NO_GPUS)
+    log.drop(np.isin(log.texts("state"), SLURM_UNFINISHED), UNFINISHED)
     log.drop(log.numbers("duration") == 0, NO_RUN_TIME)
     return log.loaded(
         job_id="job_id",

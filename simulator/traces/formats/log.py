@@ -20,6 +20,8 @@ Column = Sequence[str] | IntColumn | str
 NO_GPUS = "jobs without GPUs"
 NO_RUN_TIME = "jobs that never ran, or for no time at all"
 UNFINISHED = "jobs that had not ended when the log did"
+SLURM_UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
+"""Slurm's states of jobs that have not ended."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 Workloads", USENIX ATC 2019; msr-fiddle/philly-traces, `cluster_job_log`).
 
 A JSON array of jobs, each with status (Pass, Killed, Failed), vc, jobid, user, submitted_time and attempts; an attempt has
-start_time, end_time and the GPUs of each node. Dates are local, without a zone. A job's GPUs are those of its largest attempt,
-its run time the time in which any attempt ran: an attempt whose end the log puts after the start of the next one is cut there,
-because the log then repeats the end of the job. Dropped: jobs that never got GPUs, jobs without a known start and end, jobs
-that ran for no time. The number of attempts is kept.
+start_time, end_time and the GPUs of each node. Dates are local, without a zone, so that a job which ran across the end of summer
+time (5 November 2017) is an hour short. A job's GPUs are those of its largest attempt, its run time the time in which any attempt
+ran: an attempt whose end the log puts after the start of the next one is cut there, because the log then repeats the end of the
+job. Dropped: jobs that never got GPUs, jobs that have not ended (the last attempt has no end), jobs without a known start and end,
+jobs that ran for no time. The number of attempts is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from simulator.errors import TraceError
 from simulator.traces.files import UNPACK_AGAIN
-from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, Loaded, Log, Options, joined
+from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options, joined
 from simulator.traces.numbers import BadCellError, instants_ns
 from simulator.traces.table import Table, lines_of
 
@@ -41,11 +42,12 @@ def _load(path: Path) -> Loaded:
         lines.append(line)
     if not rows:
         raise TraceError("contains no job", mend=MEND, path=path)
-    names = ("jobid", "submitted_time", "gpus", "run_ns", "user", "vc", "status", "attempts")
+    names = ("jobid", "submitted_time", "gpus", "run_ns", "user", "vc", "status", "attempts", "ended")
     texts = dict(zip(names, zip(*rows, strict=True), strict=True))
     log = Log(Table(path, texts, len(rows), lines.__getitem__))
     run_ns = np.array(list(map(int, texts["run_ns"])), dtype=np.int64)
     log.drop(log.numbers("gpus") == 0, NO_GPUS)
+    log.drop(np.array([not ended for ended in texts["ended"]]), UNFINISHED)
     log.drop(run_ns <= 0, NO_RUN_TIME)
     return log.loaded(
         job_id="jobid",
@@ -89,7 +91,9 @@ def _jobs(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _row(path: Path, line: int, job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields of one job as text."""
     try:
-        attempts = sorted((start, end) for start, end in map(_times, job["attempts"]) if start >= 0 and end > start)
+        times = [_times(attempt) for attempt in job["attempts"]]
+        attempts = sorted((start, end) for start, end in times if start >= 0 and end > start)
+        ended = "1" if not times or times[-1][1] >= 0 else ""
         gpus = max((sum(len(node["gpus"]) for node in attempt["detail"]) for attempt in job["attempts"]), default=0)
         texts = [str(job[name] or "") for name in ("user", "vc", "status")]
         names = (str(job["jobid"]), str(job["submitted_time"]))
@@ -99,7 +103,7 @@ def _row(path: Path, line: int, job: Mapping[str, Any]) -> tuple[str, ...]:
         raise TraceError(bad.reason, mend=bad.mend, path=path, line=line, text=bad.text) from None
     except (TypeError, AttributeError):
         raise TraceError("is not a job as Philly writes it", mend=MEND, path=path, line=line) from None
-    return (*names, str(gpus), str(_run_ns(attempts)), *texts, str(len(job["attempts"])))
+    return (*names, str(gpus), str(_run_ns(attempts)), *texts, str(len(times)), ended)
 
 
 def _times(attempt: Mapping[str, Any]) -> tuple[int, int]:

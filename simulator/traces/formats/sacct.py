@@ -38,7 +38,7 @@ import numpy as np
 
 from policies.model import BoolColumn, IntColumn
 from simulator.errors import TraceError
-from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options
+from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, SLURM_UNFINISHED, UNFINISHED, Loaded, Log, Options
 from simulator.traces.numbers import BadCellError, times_ns
 from simulator.traces.read import name_of
 from simulator.traces.table import Dialect, Table, read_table, stacked
@@ -50,7 +50,6 @@ FIELDS = (
 )
 TIMEOUT_S = 600.0
 """Time limit of sacct: a large database takes minutes."""
-_UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
 _RESIZING = "RESIZING"
 _TO_BE_CONTINUED = ("REQUEUED", _RESIZING)
 """States of rows that have ended while their jobs have not."""
@@ -117,7 +116,7 @@ def _load(table: Table) -> Loaded:
     log = Log(table)
     ids, states = log.texts("JobIDRaw"), [text.partition(" ")[0] for text in log.texts("State")]
     log.drop(np.array(["." in job_id for job_id in ids]), "steps of jobs")
-    runs = np.isin(states, _UNFINISHED) | (log.instants("End") < 0)
+    runs = np.isin(states, SLURM_UNFINISHED) | (log.instants("End") < 0)
     log.drop(_repeated(log, runs), REPEATED)
     submit, gpus, run_ns = _whole_jobs(log, states)
     log.drop(runs | np.isin(states, _TO_BE_CONTINUED), UNFINISHED)

@@ -36,14 +36,19 @@ def test_helios(tmp_path: Path) -> None:
         "11,ann,vcA,8,16,1,FAILED,2020-05-01 00:01:00,2020-05-01 00:02:00,2020-05-01 00:02:30,30,60\n"
         "10,bob,vcB,1,4,1,COMPLETED,2020-05-01 00:00:00,2020-05-01 00:00:00,2020-05-01 01:00:00,3600,0\n"
         "12,bob,vcB,0,4,1,COMPLETED,2020-05-01 00:03:00,2020-05-01 00:03:00,2020-05-01 01:00:00,3420,0\n"
-        "13,bob,vcB,1,4,1,CANCELLED,2020-05-01 00:04:00,None,2020-05-01 00:05:00,0,60\n",
+        "13,bob,vcB,1,4,1,CANCELLED,2020-05-01 00:04:00,None,2020-05-01 00:05:00,0,60\n"
+        "14,bob,vcB,1,4,1,SUSPENDED,2020-05-01 00:05:00,2020-05-01 00:05:00,2020-05-01 00:06:00,60,0\n",
     )
     assert seconds(loaded) == [("10", 0, 1, 3600), ("11", 60, 8, 30)]
     assert loaded.trace.user == ("bob", "ann")
     assert loaded.trace.vc == ("vcB", "vcA")
     assert loaded.trace.status == ("COMPLETED", "FAILED")
     assert loaded.trace.extra["queue_s"] == ("0", "60")
-    assert loaded.skipped == {"jobs without GPUs": 1, "jobs that never ran, or for no time at all": 1}
+    assert loaded.skipped == {
+        "jobs without GPUs": 1,
+        "jobs that had not ended when the log did": 1,
+        "jobs that never ran, or for no time at all": 1,
+    }
 
 
 def test_acme_counts_no_queueing_as_run_time(tmp_path: Path) -> None:
@@ -94,7 +99,19 @@ def test_philly_adds_the_attempts_and_cuts_those_that_overlap(tmp_path: Path) ->
     loaded = load(tmp_path, "philly", json.dumps(jobs, indent=1))
     assert seconds(loaded) == [("over", 0, 8, 7200), ("late", 600, 4, 90)]
     assert loaded.trace.extra["attempts"] == ("2", "2")
-    assert loaded.skipped == {"jobs without GPUs": 1, "jobs that never ran, or for no time at all": 1}
+    assert loaded.skipped == {"jobs without GPUs": 1, "jobs that had not ended when the log did": 1}
+
+
+def test_philly_jobs_whose_last_attempt_has_no_end_have_not_ended(tmp_path: Path) -> None:
+    day = "2017-10-05 "
+    ends, runs = (day + "00:10:00", day + "00:12:00", 2), (day + "00:20:00", "None", 2)
+    jobs = [
+        philly_job("runs", day + "00:00:00", ends, runs),
+        philly_job("lost", day + "00:00:00", (day + "00:01:00", "None", 2), ends),
+    ]
+    loaded = load(tmp_path, "philly", json.dumps(jobs))
+    assert seconds(loaded) == [("lost", 0, 2, 120)]
+    assert loaded.skipped == {"jobs that had not ended when the log did": 1}
 
 
 @pytest.mark.parametrize(
