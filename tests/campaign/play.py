@@ -177,7 +177,7 @@ def _mend(cluster: Cluster) -> None:
 def _note_never(cluster: Cluster, job: Expected) -> None:
     """Note a job whose dependency has failed: Slurm leaves it pending (DependencyNeverSatisfied)."""
     for kind, label in job.spec.after:
-        for job_id in cluster.jobs_of(label):
+        for job_id in cluster.named_by_dependencies_on(label):
             on = cluster.model.jobs[job_id]
             bad = on.cancelled_s is not None or on.spec.exit_code or on.spec.time_limit_s is not None
             if on.never or (kind == "afterok" and (bad or not on.spec.requeue or on.spec.preemptible)):
@@ -207,7 +207,11 @@ def _waits_for_a_user(cluster: Cluster, job: Expected) -> bool:
     """Return whether its user holds the job, or one that it depends on: it can only run once that is released."""
     if job.held_by_user_s is not None:
         return True
-    before = [cluster.model.jobs[job_id] for _, label in job.spec.after for job_id in cluster.jobs_of(label)]
+    before = [
+        cluster.model.jobs[job_id]
+        for _, label in job.spec.after
+        for job_id in cluster.named_by_dependencies_on(label)
+    ]
     return any(not each.ended and _waits_for_a_user(cluster, each) for each in before)
 
 

@@ -340,6 +340,15 @@ class Cluster:
         """Return the ids of the jobs of a submission that the model knows."""
         return [job_id for job_id in self.ids.get(label, ()) if job_id in self.model.jobs]
 
+    def named_by_dependencies_on(self, label: int) -> list[str]:
+        """Return the ids of the jobs that a dependency on a submission names: its own jobs, and one with the number of its array.
+
+        A slurmctld that has lost jobs issues the number of an array that has ended again.
+        """
+        jobs = self.jobs_of(label)
+        numbers = dict.fromkeys(job_id.split("_")[0] for job_id in jobs)
+        return jobs + [number for number in numbers if number in self.model.jobs and number not in jobs]
+
 
 def _copy(report: agent_pb2.AgentReport) -> agent_pb2.AgentReport:
     return agent_pb2.AgentReport.FromString(report.SerializeToString())
