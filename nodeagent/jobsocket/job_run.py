@@ -79,6 +79,10 @@ class ReportingProcess:
             case Bye():
                 self.said_bye = True
 
+    def forget_facts(self) -> None:
+        """Forget model and profile, because another program of the run has begun."""
+        self.model = self.profile = None
+
     def close(self, now_ns: int) -> None:
         """The connection was closed: the process has ended, or was lost."""
         self.state = "ended" if self.said_bye else "lost"
@@ -179,9 +183,8 @@ class JobRun:
     def note_steps(self, process: ReportingProcess, frame: Steps) -> bool:
         """Take new steps of a process. Return True if they are the first of this run."""
         if process.steps is None and process.key not in self.program:
-            if not self.stepping():  # another program of the same run: its steps are added
-                self.program.clear()
-                self.base_steps = self.most_steps
+            if not self.stepping():
+                self._begin_program()
             if len(self.program) >= _MAX_PROGRAM:  # a job can begin new processes for months
                 self.program.intersection_update(each.key for each in self.processes.values())
             self.program.add(process.key)
@@ -190,6 +193,14 @@ class JobRun:
         first = self.first_step_ns is None
         self.first_step_ns = min(self.first_step_ns or frame.first_ns, frame.first_ns)
         return first
+
+    def _begin_program(self) -> None:
+        """Begin the first program of the run, or another one: its steps are added, and it reports its own model and profile."""
+        self.program.clear()
+        self.base_steps = self.most_steps
+        for process in self.processes.values():
+            if not process.connected:
+                process.forget_facts()
 
     def note_start(self, process: ReportingProcess) -> None:
         """Take the start times of the run from the first process that trains."""
@@ -209,9 +220,10 @@ class JobRun:
     def report(self, now_ns: int) -> JobReport:
         """Return the row of this run."""
         by_rank = sorted(self.processes.values(), key=lambda process: process.order)
-        stepping = sorted(self.stepping(), key=lambda process: process.order)
-        first = next(iter(stepping or by_rank), None)
-        hello = first.hello if first is not None else None
+        stepping = [process for process in by_rank if process.connected and process.steps]
+        present = stepping or [process for process in by_rank if process.key in self.program] or by_rank
+        hello = next((process.hello for process in present), None)
+        model = next((process.model for process in present if process.model is not None), None)
         rates = [rate for process in stepping if (rate := process.throughput.steps_per_s(now_ns)) is not None]
         return JobReport(
             job_id=self.job_id,
@@ -225,8 +237,8 @@ class JobRun:
             device=hello.device if hello else None,
             torch=hello.torch if hello else None,
             script=hello.script if hello else None,
-            model=next((process.model for process in by_rank if process.model is not None), None),
-            profile=next((process.profile for process in by_rank if process.profile is not None), None),
+            model=model,
+            profile=_profile(present, model),
             ranks=tuple(process.report(now_ns) for process in by_rank if process.steps is not None),
             num_connected=sum(process.connected for process in by_rank),
             num_ended=self.gone["ended"],
@@ -237,6 +249,20 @@ class JobRun:
             loaded_ns=self.loaded_ns,
             first_step_ns=self.first_step_ns,
         )
+
+
+def _profile(present: Iterable[ReportingProcess], model: Model | None) -> Profile | None:
+    """Return the profile of the lowest rank that has one and trains this model: the two are reported, and stored, together."""
+    found = (process for process in present if process.profile is not None and _may_be_same(process.model, model))
+    return next((process.profile for process in found), None)
+
+
+def _may_be_same(one: Model | None, other: Model | None) -> bool:
+    """Return False if the two are known to differ, as those of the ranks of a pipeline do."""
+    if one is None or other is None:
+        return True
+    sizes = {one.batch_size, other.batch_size} - {_NOT_KNOWN}
+    return one.signature == other.signature and len(sizes) < 2
 
 
 def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:

@@ -123,9 +123,9 @@ class JobReport:
     torch: str | None
     script: str | None
     model: Model | None
-    """Model of the lowest rank that has reported one."""
+    """Model of the lowest rank of the present program that has reported one."""
     profile: Profile | None
-    """Newest profile of the lowest rank that has reported one."""
+    """Newest profile of the lowest rank of the present program that has reported one and trains that model."""
     ranks: tuple[RankReport, ...]
     """Processes that have made a step, by rank; launchers and helpers are not among them."""
     num_connected: int

@@ -163,6 +163,61 @@ def test_the_steps_of_two_programs_in_a_row_add_up(node):
     assert node.row().steps == 100
 
 
+@pytest.mark.parametrize("pid", [200, 400])
+def test_the_facts_of_a_run_are_those_of_its_present_program(node, pid):
+    """Also where the pid of the second program is lower, and while the first one's throughput is still in the window."""
+    before = node.connect(rank=0, pid=300, script="pretrain.py", world_size=1)
+    node.train([before], 10, 5)
+    node.say(before, "model", batch_size=128)
+    node.say(before, "profile", step_s=0.1)
+    node.close(before, bye=True)
+    # while the second has not stepped, the row is that of the first, whose steps it counts
+    present = node.connect(rank=0, pid=pid, script="finetune.py", world_size=1)
+    node.say(present, "model", batch_size=16)
+    row = node.row()
+    assert (row.steps, row.script, row.model.batch_size, row.profile.step_s) == (50, "pretrain.py", 128, 0.1)
+    node.train([present], 2, 3)
+    row = node.row()
+    assert (row.script, row.model.batch_size, row.profile) == ("finetune.py", 16, None)
+    node.say(present, "profile", step_s=0.5)
+    assert node.row().profile.step_s == 0.5
+    # and after its end
+    node.close(present, bye=True)
+    row = node.row()
+    assert (row.script, row.model.batch_size, row.profile.step_s) == ("finetune.py", 16, 0.5)
+
+
+def test_a_program_that_reports_no_model_has_none(node):
+    before = node.connect(rank=0)
+    node.train([before], 10, 5)
+    node.say(before, "model")
+    node.say(before, "profile")
+    node.close(before, bye=True)
+    present = node.connect(rank=0)
+    node.train([present], 2, 5)
+    for connected in (True, False):
+        assert (node.row().model, node.row().profile) == (None, None)
+        if connected:
+            node.close(present)
+
+
+def test_a_profile_is_that_of_the_model_in_the_row(node):
+    """The ranks of a pipeline have different models."""
+    first, second, third = (node.connect(rank=rank) for rank in range(3))
+    node.train([first, second, third], 2, 3)
+    node.say(first, "model", signature="aa" * 32)
+    node.say(second, "model", signature="bb" * 32)
+    node.say(second, "profile", step_s=0.3)
+    assert node.row().profile is None
+    node.say(third, "model", signature="aa" * 32, batch_size=8)
+    node.say(third, "profile", step_s=0.4)
+    assert (node.row().model.signature, node.row().profile.step_s) == ("aa" * 32, 0.4)
+    node.say(first, "model", signature="aa" * 32, batch_size=16)
+    assert node.row().profile is None
+    node.say(first, "profile", step_s=0.2)
+    assert node.row().profile.step_s == 0.2
+
+
 def test_a_process_that_connects_again_goes_on_where_it_was(node):
     rank = node.connect(rank=0, pid=300)
     node.train([rank], 5, 20)
@@ -317,11 +372,11 @@ def test_of_processes_that_come_and_go_within_a_window_so_many_are_kept(node, mo
     kept = node.jobs._runs[7].processes
     assert list(kept) == list(range(81, 101))  # the newest
     models = [process.model.batch_size for process in kept.values() if process.model is not None]
-    assert models == list(range(93, 101))
+    assert models == [100]  # that of the present program
     assert not any(process.throughput._points for process in kept.values())
     row = node.row()
     assert (row.num_connected, row.num_ended, len(row.ranks)) == (0, 100, 20)
-    assert (row.steps, row.model.batch_size) == (500, 93)
+    assert (row.steps, row.model.batch_size) == (500, 100)
 
 
 def test_of_the_models_of_connected_processes_those_of_the_lowest_ranks_are_kept(node):
