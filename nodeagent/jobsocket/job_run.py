@@ -120,6 +120,8 @@ class JobRun:
     uid: int
     restart: int
     first_seen_ns: int
+    """Time at which the first process of the present program connected; of the run, before its first step.
+    Invariant: each program has a later one than those before."""
     processes: dict[int, ReportingProcess] = field(default_factory=dict)
     """Connection → process.
     Bound: the open connections, and `_MAX_CLOSED` closed within the registry's window; `_MAX_MODELS` of them have a model."""
@@ -184,7 +186,7 @@ class JobRun:
         """Take new steps of a process. Return True if they are the first of this run."""
         if process.steps is None and process.key not in self.program:
             if not self.stepping():
-                self._begin_program()
+                self._begin_program(process.opened_ns)
             if len(self.program) >= _MAX_PROGRAM:  # a job can begin new processes for months
                 self.program.intersection_update(each.key for each in self.processes.values())
             self.program.add(process.key)
@@ -194,8 +196,10 @@ class JobRun:
         self.first_step_ns = min(self.first_step_ns or frame.first_ns, frame.first_ns)
         return first
 
-    def _begin_program(self) -> None:
+    def _begin_program(self, opened_ns: int) -> None:
         """Begin the first program of the run, or another one: its steps are added, and it reports its own model and profile."""
+        if self.program:  # by this time the controller tells the two apart: the pause between them is no slow step
+            self.first_seen_ns = max(opened_ns, self.first_seen_ns + 1)
         self.program.clear()
         self.base_steps = self.most_steps
         for process in self.processes.values():

@@ -111,6 +111,7 @@ class JobReport:
     restart: int
     """Slurm's restart count of this run: 0, 1, ..."""
     first_seen_ns: int
+    """Time at which the present program of this run was first seen: each program that begins to step in it has its own."""
     steps: int | None
     """Steps of the slowest rank; None = no process on this node has made a step."""
     steps_per_s: float | None

@@ -950,7 +950,9 @@ class JobReport(_message.Message):
     steps_per_s: _builtins.float
     """Rate of the slowest rank on this node, over the agent's own window."""
     first_seen_ns: _builtins.int
-    """Time at which this run was first seen on this node, and time of this report, on the same clock."""
+    """Time at which the program of these steps was first seen on this node (a run may have several, one after the other), and time of
+    this report, on the same clock.
+    """
     monotonic_ns: _builtins.int
     device: _builtins.str
     """"cpu" or "cuda"; version of torch."""

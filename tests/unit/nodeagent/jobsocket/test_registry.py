@@ -187,6 +187,29 @@ def test_the_facts_of_a_run_are_those_of_its_present_program(node, pid):
     assert (row.script, row.model.batch_size, row.profile.step_s) == ("finetune.py", 16, 0.5)
 
 
+def test_each_program_of_a_run_was_first_seen_later_than_the_one_before(node):
+    """Also if its process connected before the first step of the run."""
+    first, waits = node.connect(rank=0), node.connect(rank=0)
+    opened_ns = node.now_ns
+    assert node.row().first_seen_ns == opened_ns
+    node.train([first], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+    node.close(first, bye=True)
+    node.train([waits], 10, 5)
+    assert node.row().first_seen_ns == opened_ns + 1
+    node.close(waits)
+    last = node.connect(rank=0)
+    opened_ns = node.now_ns
+    node.train([last], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+    # one that connects again belongs to the present program
+    node.close(last)
+    again = node.connect(rank=0, pid=100 + last)
+    node.sent[again], node.sent[again, "first"] = node.sent[last], node.sent[last, "first"]
+    node.train([again], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+
+
 def test_a_program_that_reports_no_model_has_none(node):
     before = node.connect(rank=0)
     node.train([before], 10, 5)
