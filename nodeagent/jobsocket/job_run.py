@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import started_ns
+from nodeagent.jobsocket.steps_done import StepsDone
 from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, NoProfile, Profile, Steps
@@ -137,6 +138,9 @@ class JobRun:
     base_steps: int = 0
     """Steps of the earlier programs of this run."""
     most_steps: int = 0
+    """Steps that all programs of this run have made, also those that were lost and made again."""
+    done: StepsDone = field(default_factory=StepsDone)
+    """Steps done in the end: `steps_done` of the row."""
     started_ns: int | None = None
     """Start of the first process that trains."""
     loaded_ns: int | None = None
@@ -202,6 +206,7 @@ class JobRun:
             self.first_seen_ns = max(opened_ns, self.first_seen_ns + 1)
         self.program.clear()
         self.base_steps = self.most_steps
+        self.done.begin_program()
         for process in self.processes.values():
             if not process.connected:
                 process.forget_facts()
@@ -216,9 +221,12 @@ class JobRun:
 
     def count_steps(self) -> int | None:
         """Return the steps of the slowest rank, over all programs of the run; None = no step yet. A lost row costs nothing."""
-        steps = [process.steps.steps for process in self.stepping() if process.steps is not None]
+        stepping = self.stepping()
+        steps = [process.steps.steps for process in stepping if process.steps is not None]
         if steps:
             self.most_steps = max(self.most_steps, min(self.base_steps + min(steps), MAX_STEPS))
+            start = _start_step(process.checkpoint for process in stepping)
+            self.done.note(start, self.most_steps - self.base_steps)
         return self.most_steps or None
 
     def report(self, now_ns: int) -> JobReport:
@@ -228,13 +236,15 @@ class JobRun:
         present = stepping or [process for process in by_rank if process.key in self.program] or by_rank
         hello = next((process.hello for process in present), None)
         model = next((process.model for process in present if process.model is not None), None)
+        steps = self.count_steps()
         rates = [rate for process in stepping if (rate := process.throughput.steps_per_s(now_ns)) is not None]
         return JobReport(
             job_id=self.job_id,
             uid=self.uid,
             restart=self.restart,
             first_seen_ns=self.first_seen_ns,
-            steps=self.count_steps(),
+            steps=steps,
+            steps_done=None if steps is None else self.done.total,
             steps_per_s=min(rates, default=None),
             last_step_ns=min((process.steps.last_ns for process in stepping if process.steps), default=None),
             world_size=None if hello is None or hello.world_size < 1 else hello.world_size,
@@ -269,6 +279,12 @@ def _may_be_same(one: Model | None, other: Model | None) -> bool:
     return one.signature == other.signature and len(sizes) < 2
 
 
+def _start_step(checkpoints: Iterable[Checkpoint | None]) -> int | None:
+    """Return the steps done at the checkpoint from which the lowest rank resumed; 0 = it began anew, None = not known."""
+    known = [each for each in checkpoints if each is not None]
+    return min(known, key=lambda frame: frame.rank).start if known else None
+
+
 def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:
     frames = [one.checkpoint for one in by_rank if one.connected and one.checkpoint is not None]
     if not frames:
@@ -276,7 +292,7 @@ def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:
     saved = max(frame.saved for frame in frames)
     return CheckpointReport(
         ranks=tuple(sorted({frame.rank for frame in frames if frame.open})),
-        restored_step=min(frames, key=lambda frame: frame.rank).start or None,
+        restored_step=_start_step(frames) or None,
         saved_step=saved if saved >= 0 else None,
         saving=any(frame.saving for frame in frames),
     )

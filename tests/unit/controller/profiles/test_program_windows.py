@@ -18,7 +18,8 @@ class Job:
     """A job on one node, whose agent reports every five seconds."""
 
     def __init__(self) -> None:
-        self.node: Any = Node()
+        made: Any = Node
+        self.node: Any = made()
         self.samples: list[Sample] = []
         self.pid = 200
 
