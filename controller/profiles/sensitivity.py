@@ -36,8 +36,13 @@ RING_SHARES = {
     "send_recv": 0.5,
     "other": 0.5,
 }
-"""Bytes of each kind that pass a node's link, relative to a ring all-reduce of the same tensor. Between m nodes an all-reduce sends
-each byte 2 (m-1)/m times; reduce-scatter and all-gather are its halves, and the other kinds send a tensor once."""
+"""Bytes of each kind that pass a node's link in one direction, relative to a ring all-reduce of the same tensor.
+
+The tensor is the whole one (CollectiveUse.bytes): the result of an all-gather, the input of a reduce-scatter. Between m nodes an
+all-reduce sends each of its bytes 2 (m-1)/m times over each link; reduce-scatter and all-gather are its halves (PERFORMANCE.md of
+nccl-tests has these factors). Broadcast and reduce send the tensor on from all nodes but one: (m-1)/m times on the average.
+`send_recv` adds up what a rank sends and what it receives, of which half passes in each direction between two stages of a pipeline,
+and all of it on a node between two others."""
 
 
 class IdealSource(Enum):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import started_ns
+from nodeagent.jobsocket.older_hooks import of_present_version
 from nodeagent.jobsocket.steps_done import StepsDone
 from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
@@ -70,7 +71,7 @@ class ReportingProcess:
             case Model():
                 self.model = frame
             case Profile():
-                self.profile, self.no_profile = frame, ""
+                self.profile, self.no_profile = of_present_version(frame, self.hello, self.model), ""
             case NoProfile():
                 self.no_profile = frame.reason
             case Steps():

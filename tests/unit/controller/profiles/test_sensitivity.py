@@ -19,6 +19,7 @@ from controller.profiles.sensitivity import (
     relative_spread,
     ring_bytes,
     sensitivity,
+    sent_bytes,
 )
 from simulator.slowdown.profiles.model_profiles import ModelProfile
 
@@ -81,6 +82,13 @@ def test_bytes_by_kind() -> None:
     assert ring_bytes({"all_reduce": 8.0}) == 8.0
     assert ring_bytes({"reduce_scatter": 8.0, "all_gather": 8.0}) == 8.0
     assert ring_bytes({}) == 0.0
+
+
+def test_the_bytes_of_a_sharded_step() -> None:
+    """FSDP gathers the parameters twice and scatters the gradients once, each as whole tensors of 14 GB."""
+    profile = StepProfile(1.0, 0.4, 0.6, 0.0, ring_bytes({"all_gather": 2 * 14e9, "reduce_scatter": 14e9}))
+    assert sent_bytes(profile, 2) == pytest.approx(3 * 14e9 / 2)
+    assert sent_bytes(profile, 4) == pytest.approx(3 * 14e9 * 3 / 4)
 
 
 # --- predictions: two nodes, 4 MB of gradients, 25 MB/s free

@@ -241,6 +241,31 @@ def test_a_profile_is_that_of_the_model_in_the_row(node):
     assert node.row().profile.step_s == 0.2
 
 
+@pytest.mark.parametrize(
+    ("version", "groups", "factor"),
+    [
+        ("1", [4], 4),
+        ("1", [1, 8, 2], 2),  # the smallest group of several ranks, as it is not known which one gathered
+        ("1", [], 4),  # all ranks
+        ("2", [4], 1),
+        ("", [4], 1),
+    ],
+)
+def test_a_hook_that_reports_parts_of_gathered_tensors(node, version, groups, factor):
+    rank = node.connect(rank=0, world_size=4, hook_version=version)
+    node.train([rank], 2, 3)
+    if groups:
+        node.say(
+            rank,
+            "model",
+            groups=[{"name": str(name), "size": size, "backend": "nccl"} for name, size in enumerate(groups)],
+        )
+    used = {"count": 1.0, "bytes": 1000.0, "seconds": 0.1}
+    node.say(rank, "profile", kinds={"all_gather": used, "reduce_scatter": used, "all_reduce": used | {"bytes": 2**53}})
+    found = {use.kind: use.bytes for use in node.row().profile.kinds}
+    assert found == {"all_gather": 1000 * factor, "reduce_scatter": 1000, "all_reduce": 2**53}
+
+
 def test_a_process_that_connects_again_goes_on_where_it_was(node):
     rank = node.connect(rank=0, pid=300)
     node.train([rank], 5, 20)
