@@ -73,7 +73,8 @@ def _is_about(one_s: float, other_s: float) -> bool:
 
 def step_profile(row: ProfileRow) -> StepProfile:
     """Return the values on which predictions are based."""
-    return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds))
+    ranks_per_node = row.shape.gpus / row.shape.nodes if row.shape is not None else 1.0
+    return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds, ranks_per_node))
 
 
 def measured_priors(store: ProfileReader, since_s: float) -> Priors:

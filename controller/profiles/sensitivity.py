@@ -36,8 +36,14 @@ RING_SHARES = {
     "send_recv": 0.5,
     "other": 0.5,
 }
-"""Bytes of each kind that pass a node's link, relative to a ring all-reduce of the same tensor. Between m nodes an all-reduce sends
-each byte 2 (m-1)/m times; reduce-scatter and all-gather are its halves, and the other kinds send a tensor once."""
+"""Bytes of each kind that pass a node's link in one direction, relative to a ring all-reduce of the same tensor.
+
+The tensor is the whole one (CollectiveUse.bytes): the result of an all-gather, the input of a reduce-scatter. Between m nodes an
+all-reduce sends each of its bytes 2 (m-1)/m times over each link; reduce-scatter and all-gather are its halves (PERFORMANCE.md of
+nccl-tests has these factors). Broadcast and reduce send the tensor on from all nodes but one: (m-1)/m times on the average.
+`send_recv` adds up what a rank sends and what it receives, of which half passes in each direction between two stages of a pipeline,
+and all of it on a node between two others. In an all-to-all every rank sends (m-1)/m of a tensor of its own to other nodes, so all
+ranks of a node load its link; see `ring_bytes`."""
 
 
 class IdealSource(Enum):
@@ -98,9 +104,16 @@ class StepProfile:
         return self.exposed_s + self.hidden_s
 
 
-def ring_bytes(kinds: Mapping[str, float]) -> float:
-    """Return the bytes by kind as equivalent bytes of all-reduce."""
-    return sum(size * RING_SHARES.get(kind, RING_SHARES["other"]) for kind, size in kinds.items())
+def ring_bytes(kinds: Mapping[str, float], ranks_per_node: float = 1.0) -> float:
+    """Return the bytes by kind, of one rank, as equivalent bytes of all-reduce.
+
+    `ranks_per_node`: ranks of the job on each of its nodes. It is assumed that all of them take part in an all-to-all; rings pass
+    each node once, however many ranks it has.
+    """
+    return sum(
+        size * RING_SHARES.get(kind, RING_SHARES["other"]) * (ranks_per_node if kind == "all_to_all" else 1.0)
+        for kind, size in kinds.items()
+    )
 
 
 def sent_bytes(profile: StepProfile, nodes: int) -> float:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import started_ns
+from nodeagent.jobsocket.older_hooks import of_present_version
+from nodeagent.jobsocket.steps_done import StepsDone
 from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, NoProfile, Profile, Steps
@@ -69,7 +71,7 @@ class ReportingProcess:
             case Model():
                 self.model = frame
             case Profile():
-                self.profile, self.no_profile = frame, ""
+                self.profile, self.no_profile = of_present_version(frame, self.hello, self.model), ""
             case NoProfile():
                 self.no_profile = frame.reason
             case Steps():
@@ -78,6 +80,10 @@ class ReportingProcess:
                 self.checkpoint = frame
             case Bye():
                 self.said_bye = True
+
+    def forget_facts(self) -> None:
+        """Forget model and profile, because another program of the run has begun."""
+        self.model = self.profile = None
 
     def close(self, now_ns: int) -> None:
         """The connection was closed: the process has ended, or was lost."""
@@ -116,6 +122,8 @@ class JobRun:
     uid: int
     restart: int
     first_seen_ns: int
+    """Time at which the first process of the present program connected; of the run, before its first step.
+    Invariant: each program has a later one than those before."""
     processes: dict[int, ReportingProcess] = field(default_factory=dict)
     """Connection → process.
     Bound: the open connections, and `_MAX_CLOSED` closed within the registry's window; `_MAX_MODELS` of them have a model."""
@@ -131,6 +139,9 @@ class JobRun:
     base_steps: int = 0
     """Steps of the earlier programs of this run."""
     most_steps: int = 0
+    """Steps that all programs of this run have made, also those that were lost and made again."""
+    done: StepsDone = field(default_factory=StepsDone)
+    """Steps done in the end: `steps_done` of the row."""
     started_ns: int | None = None
     """Start of the first process that trains."""
     loaded_ns: int | None = None
@@ -179,9 +190,8 @@ class JobRun:
     def note_steps(self, process: ReportingProcess, frame: Steps) -> bool:
         """Take new steps of a process. Return True if they are the first of this run."""
         if process.steps is None and process.key not in self.program:
-            if not self.stepping():  # another program of the same run: its steps are added
-                self.program.clear()
-                self.base_steps = self.most_steps
+            if not self.stepping():
+                self._begin_program(process.opened_ns)
             if len(self.program) >= _MAX_PROGRAM:  # a job can begin new processes for months
                 self.program.intersection_update(each.key for each in self.processes.values())
             self.program.add(process.key)
@@ -190,6 +200,17 @@ class JobRun:
         first = self.first_step_ns is None
         self.first_step_ns = min(self.first_step_ns or frame.first_ns, frame.first_ns)
         return first
+
+    def _begin_program(self, opened_ns: int) -> None:
+        """Begin the first program of the run, or another one: its steps are added, and it reports its own model and profile."""
+        if self.program:  # by this time the controller tells the two apart: the pause between them is no slow step
+            self.first_seen_ns = max(opened_ns, self.first_seen_ns + 1)
+        self.program.clear()
+        self.base_steps = self.most_steps
+        self.done.begin_program()
+        for process in self.processes.values():
+            if not process.connected:
+                process.forget_facts()
 
     def note_start(self, process: ReportingProcess) -> None:
         """Take the start times of the run from the first process that trains."""
@@ -201,32 +222,38 @@ class JobRun:
 
     def count_steps(self) -> int | None:
         """Return the steps of the slowest rank, over all programs of the run; None = no step yet. A lost row costs nothing."""
-        steps = [process.steps.steps for process in self.stepping() if process.steps is not None]
+        stepping = self.stepping()
+        steps = [process.steps.steps for process in stepping if process.steps is not None]
         if steps:
             self.most_steps = max(self.most_steps, min(self.base_steps + min(steps), MAX_STEPS))
+            start = _start_step(process.checkpoint for process in stepping)
+            self.done.note(start, self.most_steps - self.base_steps)
         return self.most_steps or None
 
     def report(self, now_ns: int) -> JobReport:
         """Return the row of this run."""
         by_rank = sorted(self.processes.values(), key=lambda process: process.order)
-        stepping = sorted(self.stepping(), key=lambda process: process.order)
-        first = next(iter(stepping or by_rank), None)
-        hello = first.hello if first is not None else None
+        stepping = [process for process in by_rank if process.connected and process.steps]
+        present = stepping or [process for process in by_rank if process.key in self.program] or by_rank
+        hello = next((process.hello for process in present), None)
+        model = next((process.model for process in present if process.model is not None), None)
+        steps = self.count_steps()
         rates = [rate for process in stepping if (rate := process.throughput.steps_per_s(now_ns)) is not None]
         return JobReport(
             job_id=self.job_id,
             uid=self.uid,
             restart=self.restart,
             first_seen_ns=self.first_seen_ns,
-            steps=self.count_steps(),
+            steps=steps,
+            steps_done=None if steps is None else self.done.total,
             steps_per_s=min(rates, default=None),
             last_step_ns=min((process.steps.last_ns for process in stepping if process.steps), default=None),
             world_size=None if hello is None or hello.world_size < 1 else hello.world_size,
             device=hello.device if hello else None,
             torch=hello.torch if hello else None,
             script=hello.script if hello else None,
-            model=next((process.model for process in by_rank if process.model is not None), None),
-            profile=next((process.profile for process in by_rank if process.profile is not None), None),
+            model=model,
+            profile=_profile(present, model),
             ranks=tuple(process.report(now_ns) for process in by_rank if process.steps is not None),
             num_connected=sum(process.connected for process in by_rank),
             num_ended=self.gone["ended"],
@@ -239,6 +266,26 @@ class JobRun:
         )
 
 
+def _profile(present: Iterable[ReportingProcess], model: Model | None) -> Profile | None:
+    """Return the profile of the lowest rank that has one and trains this model: the two are reported, and stored, together."""
+    found = (process for process in present if process.profile is not None and _may_be_same(process.model, model))
+    return next((process.profile for process in found), None)
+
+
+def _may_be_same(one: Model | None, other: Model | None) -> bool:
+    """Return False if the two are known to differ, as those of the ranks of a pipeline do."""
+    if one is None or other is None:
+        return True
+    sizes = {one.batch_size, other.batch_size} - {_NOT_KNOWN}
+    return one.signature == other.signature and len(sizes) < 2
+
+
+def _start_step(checkpoints: Iterable[Checkpoint | None]) -> int | None:
+    """Return the steps done at the checkpoint from which the lowest rank resumed; 0 = it began anew, None = not known."""
+    known = [each for each in checkpoints if each is not None]
+    return min(known, key=lambda frame: frame.rank).start if known else None
+
+
 def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:
     frames = [one.checkpoint for one in by_rank if one.connected and one.checkpoint is not None]
     if not frames:
@@ -246,7 +293,7 @@ def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:
     saved = max(frame.saved for frame in frames)
     return CheckpointReport(
         ranks=tuple(sorted({frame.rank for frame in frames if frame.open})),
-        restored_step=min(frames, key=lambda frame: frame.rank).start or None,
+        restored_step=_start_step(frames) or None,
         saved_step=saved if saved >= 0 else None,
         saving=any(frame.saving for frame in frames),
     )

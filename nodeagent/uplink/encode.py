@@ -97,6 +97,7 @@ def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
         usr1=None if job.usr1 is None else agent_pb2.JobUsr1(caught=job.usr1.caught, fatal=job.usr1.fatal),
         impaired=[agent_pb2.ImpairedGpu(index=gpu.index, causes=gpu.causes) for gpu in job.impaired],
         energy_joules=job.energy_j,
+        steps_done=job.steps_done,
     )
     if job.usage is not None:
         _set(message, cpu_s=job.usage.cpu_s, memory_bytes=job.usage.memory_bytes)

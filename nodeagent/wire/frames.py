@@ -67,6 +67,7 @@ class Hello:
     job_id: _Text
     """The id in the job's environment; only a cross-check."""
     hook_version: _Text
+    """Version of the hook inside the job, which stays that of the program's start; see older_hooks."""
     loaded_ns: _Number = 0
     """Time at which torch had loaded; 0 = not known."""
 
@@ -119,6 +120,7 @@ class Collective:
     kind: str
     count: _Seconds
     bytes: Annotated[float, Meta(ge=0, le=MAX_SIZE)]
+    """Bytes of the whole tensors: for each call the larger of input and output."""
     seconds: _Seconds
 
 

@@ -94,7 +94,7 @@ class CheckpointReport:
     ranks: tuple[int, ...]
     """Ranks on this node that can save on request, ascending."""
     restored_step: int | None
-    """Steps done at the checkpoint from which this run resumed; None = it began anew."""
+    """Steps done at the checkpoint from which the present program of this run resumed; None = it began anew."""
     saved_step: int | None
     """Steps done at the newest checkpoint of this run that is complete on all ranks; None = none yet."""
     saving: bool
@@ -111,8 +111,9 @@ class JobReport:
     restart: int
     """Slurm's restart count of this run: 0, 1, ..."""
     first_seen_ns: int
+    """Time at which the present program of this run was first seen: each program that begins to step in it has its own."""
     steps: int | None
-    """Steps of the slowest rank; None = no process on this node has made a step."""
+    """Steps that the slowest rank has made in this run, also those that were lost; None = no process here has made a step."""
     steps_per_s: float | None
     """Rate of the slowest rank on this node; under data parallelism all ranks have the same."""
     last_step_ns: int | None
@@ -123,9 +124,9 @@ class JobReport:
     torch: str | None
     script: str | None
     model: Model | None
-    """Model of the lowest rank that has reported one."""
+    """Model of the lowest rank of the present program that has reported one."""
     profile: Profile | None
-    """Newest profile of the lowest rank that has reported one."""
+    """Newest profile of the lowest rank of the present program that has reported one and trains that model."""
     ranks: tuple[RankReport, ...]
     """Processes that have made a step, by rank; launchers and helpers are not among them."""
     num_connected: int
@@ -154,6 +155,9 @@ class JobReport:
     """Energy of its GPUs on this node since this agent has first seen the run, joules; None = not known."""
     pressure: JobPressure | None = None
     """None = the kernel counts it for no cgroup of the job."""
+    steps_done: int | None = None
+    """Steps that the training has done, those before the checkpoint from which it resumed included, without those that were lost
+    when a program of this run began again at a checkpoint; None = no process here has made a step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,13 @@ def _job(job: agent_pb2.JobReport) -> _Wrong:
     yield from _texts(job, "script", "device", "torch")
     yield from _ranks("ranks", job.ranks)
     yield from _numbers(
-        job, {"world_size": bounds.MAX_RANKS, "steps": bounds.MAX_STEPS, "memory_bytes": bounds.MAX_SIZE}
+        job,
+        {
+            "world_size": bounds.MAX_RANKS,
+            "steps": bounds.MAX_STEPS,
+            "steps_done": bounds.MAX_STEPS,
+            "memory_bytes": bounds.MAX_SIZE,
+        },
     )
     times = ("last_step_ns", "first_seen_ns", "monotonic_ns", "started_ns", "loaded_ns", "first_step_ns")
     yield from _numbers(job, dict.fromkeys(times, bounds.MAX_NUMBER))

@@ -38,7 +38,7 @@ class NodeReport:
     saving: tuple[int, ...]
     """Ranks that save on request, ascending."""
     restored_step: int | None
-    """Steps done at the checkpoint from which the run began; None: it began without one."""
+    """Steps done at the checkpoint from which its present program began; None: it began without one."""
     saved_step: int | None
     """Steps done at its newest complete checkpoint; None: none yet."""
     stepped_ago_s: float | None
@@ -46,12 +46,17 @@ class NodeReport:
     usr1: Usr1 | None = None
     """None: the agent does not know."""
     steps: int | None = None
-    """Optimizer steps of its slowest rank there since the run began; None: none has made one."""
+    """Optimizer steps that its slowest rank there has made in this run; None: none has made one."""
+    done: int | None = None
+    """Steps that the training has done, as the agent counts; None: not known, or an older agent."""
 
     @property
     def steps_done(self) -> int:
-        """Optimizer steps of all runs together, those before the checkpoint from which it began included."""
-        return (self.restored_step or 0) + (self.steps or 0)
+        """Optimizer steps of all runs together, those before the checkpoint from which it began included.
+
+        What a crash has lost is left out, except with an older agent, which does not see it.
+        """
+        return self.done if self.done is not None else (self.restored_step or 0) + (self.steps or 0)
 
 
 class ReportTable:
@@ -158,4 +163,5 @@ def _node_report(job: agent_pb2.JobReport) -> NodeReport:
         stepped_ago_s=stepped_ago_s,
         usr1=Usr1(job.usr1.caught, job.usr1.fatal) if job.HasField("usr1") else None,
         steps=job.steps if job.HasField("steps") else None,
+        done=job.steps_done if job.HasField("steps_done") else None,
     )

@@ -940,17 +940,22 @@ class JobReport(_message.Message):
     USR1_FIELD_NUMBER: _builtins.int
     IMPAIRED_FIELD_NUMBER: _builtins.int
     ENERGY_JOULES_FIELD_NUMBER: _builtins.int
+    STEPS_DONE_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     """Base name of the training program; empty = not known."""
     world_size: _builtins.int
     steps: _builtins.int
-    """Optimizer steps of the slowest rank on this node since its start; left out = none has made a step."""
+    """Optimizer steps that the slowest rank on this node has made in this run, also those that were lost and made again; left out = none
+    has made a step.
+    """
     last_step_ns: _builtins.int
     """End of the newest step of the rank that is furthest behind: CLOCK_MONOTONIC of the node, nanoseconds."""
     steps_per_s: _builtins.float
     """Rate of the slowest rank on this node, over the agent's own window."""
     first_seen_ns: _builtins.int
-    """Time at which this run was first seen on this node, and time of this report, on the same clock."""
+    """Time at which the program of these steps was first seen on this node (a run may have several, one after the other), and time of
+    this report, on the same clock.
+    """
     monotonic_ns: _builtins.int
     device: _builtins.str
     """"cpu" or "cuda"; version of torch."""
@@ -971,6 +976,10 @@ class JobReport(_message.Message):
     first_step_ns: _builtins.int
     energy_joules: _builtins.float
     """Energy of its GPUs on this node since this agent has first seen the run, joules; left out = not known."""
+    steps_done: _builtins.int
+    """Steps that the training has done, those before the checkpoint from which it resumed included, and without those that were lost
+    when a program of this run began again at a checkpoint: so it may fall. Left out = none has made a step, or an older agent.
+    """
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -1034,10 +1043,11 @@ class JobReport(_message.Message):
         usr1: Global___JobUsr1 | None = ...,
         impaired: _abc.Iterable[Global___ImpairedGpu] | None = ...,
         energy_joules: _builtins.float | None = ...,
+        steps_done: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "energy_joules", b"energy_joules", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_done", b"_steps_done", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "energy_joules", b"energy_joules", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_done", b"steps_done", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "energy_joules", b"energy_joules", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "impaired", b"impaired", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_done", b"_steps_done", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "energy_joules", b"energy_joules", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "impaired", b"impaired", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_done", b"steps_done", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
     _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
@@ -1055,6 +1065,8 @@ class JobReport(_message.Message):
     _WhichOneofArgType__started_ns: _TypeAlias = _typing.Literal["_started_ns", b"_started_ns"]  # noqa: Y015
     _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
     _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
+    _WhichOneofReturnType__steps_done: _TypeAlias = _typing.Literal["steps_done"]  # noqa: Y015
+    _WhichOneofArgType__steps_done: _TypeAlias = _typing.Literal["_steps_done", b"_steps_done"]  # noqa: Y015
     _WhichOneofReturnType__steps_per_s: _TypeAlias = _typing.Literal["steps_per_s"]  # noqa: Y015
     _WhichOneofArgType__steps_per_s: _TypeAlias = _typing.Literal["_steps_per_s", b"_steps_per_s"]  # noqa: Y015
     _WhichOneofReturnType__world_size: _TypeAlias = _typing.Literal["world_size"]  # noqa: Y015
@@ -1075,6 +1087,8 @@ class JobReport(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_ns) -> _WhichOneofReturnType__started_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_done) -> _WhichOneofReturnType__steps_done | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_per_s) -> _WhichOneofReturnType__steps_per_s | None: ...
     @_typing.overload
@@ -1148,7 +1162,7 @@ class JobCheckpoint(_message.Message):
     SAVED_STEP_FIELD_NUMBER: _builtins.int
     SAVING_FIELD_NUMBER: _builtins.int
     restored_step: _builtins.int
-    """Steps done at the checkpoint from which this run resumed; left out = it began anew."""
+    """Steps done at the checkpoint from which the present program of this run resumed; left out = it began anew."""
     saved_step: _builtins.int
     """Steps done at the newest checkpoint of this run that is complete on all ranks; left out = none yet."""
     saving: _builtins.bool

@@ -262,7 +262,8 @@ class AgentClient:
                 self._windows.note_reason_sent()
             return
         try:
-            events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S))
+            group_size = process_facts.group_size(self._groups, self._ranks)
+            events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S), recorded.sizes, group_size)
             fields = split(
                 Recording(
                     step_ends=recorded.step_ends,

@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .step_counter import TensorFacts
 
-HOOK_VERSION = "1"
+HOOK_VERSION = "2"
+"""From version 2 on, the bytes of an all-gather in a profile are those of its result; before, those of this rank's part of it."""
 _UNKNOWN = -1
 _MAX_GROUPS = 64
 _MAX_TEXT_CHARS = 255
@@ -83,6 +84,15 @@ def groups() -> List[Dict[str, Any]]:
         # There is no such module, or this version has other names: groups are optional.
         pass
     return found
+
+
+def group_size(known: Sequence[Dict[str, Any]], world: Optional[Tuple[int, int]]) -> int:
+    """Return the ranks of the smallest of these groups with more than one, else the world size; 1 = neither is known.
+
+    Collectives whose group is not known are mostly those of tensor parallelism, in the smallest groups of a mesh.
+    """
+    sizes = [int(group["size"]) for group in known if int(group["size"]) > 1]
+    return min(sizes) if sizes else max(world[1] if world is not None else 1, 1)
 
 
 def _cuda_is_used() -> bool:

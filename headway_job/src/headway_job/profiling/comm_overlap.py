@@ -54,7 +54,7 @@ class Collective(NamedTuple):
     begin: int
     end: int
     bytes: int
-    """Size of this process's input; 0 = not known."""
+    """Size of the whole tensor, the larger of input and output (see whole_sizes); 0 = not known."""
 
 
 class Recording(NamedTuple):

@@ -14,13 +14,14 @@ import ctypes
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple, Union
 
 from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
 from .forked_child import children
 from .intervals import Interval
 from .left_out import WAIT_FOR_DATA, LeftOut
+from .whole_sizes import WholeSizes
 
 _LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
 _SILENT = 1_000
@@ -56,7 +57,8 @@ class Kineto:
     def __init__(self) -> None:
         self._calls = sys.modules["torch._C"]._autograd
         self._set_recording = self._calls._enable_record_function
-        self._left_out = LeftOut(self._set_recording)
+        self.sizes = WholeSizes()
+        self._left_out = LeftOut(self._set_recording, self.sizes)
         self._begun, self._paused = _Moment(), _Moment()
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
@@ -131,6 +133,8 @@ class Kineto:
 class NoProfiler:
     """A recording without events."""
 
+    sizes: Optional[WholeSizes] = None
+
     def start(self) -> None:
         """Do nothing."""
 
@@ -184,13 +188,16 @@ class ProfilerEvents:
         self.data_waits: List[Interval] = []
 
 
-def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
+def read(
+    recorded: Any, pause: Callable[[], bool], sizes: Optional[WholeSizes] = None, group_size: int = 1
+) -> ProfilerEvents:
     """Read a recording, in the caller's thread. `pause` is called regularly; if it returns True, reading ends with EOFError.
 
-    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile.
+    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile. `sizes`: those that were
+    noted during the recording. `group_size`: number of ranks of a group whose collectives were not noted.
     """
     found = ProfilerEvents()
-    sizes: Dict[str, int] = dict(_BYTES)
+    noted = WholeSizes() if sizes is None else sizes
     on_cpu: Set[str] = set()
     device: List[Tuple[str, int, int]] = []
     cpu = sys.modules["torch._C"]._autograd.DeviceType.CPU
@@ -203,7 +210,8 @@ def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
             continue
         kind = kind_on_cpu(name)
         if kind:
-            found.collectives.append(Collective(kind, *_when(event), _input_bytes(event, sizes)))
+            factor = noted.factor(name, event.shapes(), group_size)
+            found.collectives.append(Collective(kind, *_when(event), round(_input_bytes(event) * factor)))
         elif name.startswith(WAIT_FOR_DATA):
             found.data_waits.append(_when(event))
         on_cpu.add(name)
@@ -227,7 +235,7 @@ def _when(event: Any) -> Interval:
     return begin, begin + length
 
 
-def _input_bytes(event: Any, sizes: Dict[str, int]) -> int:
+def _input_bytes(event: Any) -> int:
     types: Sequence[str] = event.dtypes()
     bytes_of = 0
     for number, shape in enumerate(event.shapes()):
@@ -235,5 +243,5 @@ def _input_bytes(event: Any, sizes: Dict[str, int]) -> int:
         for size in shape:
             elements *= int(size)
         name = types[number] if number < len(types) else "float"
-        bytes_of += elements * sizes.get(name, 1)
+        bytes_of += elements * _BYTES.get(name, 1)
     return bytes_of

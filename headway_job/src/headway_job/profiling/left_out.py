@@ -6,7 +6,7 @@ of a recording when it stops. So nothing may be recorded that outlives the recor
   recorded: they are waited for before the training thread can reach the end of its step, where recordings stop.
 - an annotation (torch.profiler.record_function), which the program may leave in a later step. Those of the DataLoader are recorded,
   as no step ends within them.
-Collectives end by themselves (see gloo_trace).
+Collectives end by themselves (see gloo_trace). Those of which a recording has only a part are noted on their way (see whole_sizes).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import inspect
 import sys
 from types import CodeType, FrameType
 from typing import Any, Callable, FrozenSet, List, Optional, Tuple
+
+from . import whole_sizes
 
 WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 """Beginning of the name of the annotation in which a program waits for a worker of its DataLoader."""
@@ -33,9 +35,10 @@ class LeftOut:
     Invariant: recording is switched on again only where it was on before, that is, not after `pause`.
     """
 
-    def __init__(self, set_recording: Callable[[bool], Any]) -> None:
-        """`set_recording` switches recording on or off for the calling thread."""
+    def __init__(self, set_recording: Callable[[bool], Any], sizes: whole_sizes.WholeSizes) -> None:
+        """`set_recording` switches recording on or off for the calling thread. `sizes` notes calls that are recorded in part."""
         self._set_recording = set_recording
+        self._sizes = sizes
         self._blocking = _codes_of_blocking_calls()
         self._recording = False
         self._replaced: List[Tuple[type, str, Method, Method]] = []
@@ -48,6 +51,8 @@ class LeftOut:
         for owner in (getattr(distributed, name, None) for name in ("ProcessGroup", "Backend")):
             for name in _P2P:
                 self._replace(owner, name, self._may_send_later)
+            for name in whole_sizes.METHODS:
+                self._replace(owner, name, self._sizes.watch(name))
         self._replace(sys.modules["torch.autograd.profiler"].record_function, "__enter__", _is_left_later)
 
     def pause(self) -> None:

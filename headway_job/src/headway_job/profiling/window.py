@@ -10,6 +10,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from .comm_overlap import StepEnd
 from .kineto import Kineto, NoProfiler, in_use
+from .whole_sizes import WholeSizes
 
 _MAX_S = 60.0
 """After that time, a window ends with the current step, even if it has fewer steps than requested."""
@@ -33,6 +34,8 @@ class RecordedWindow(NamedTuple):
 
     step_ends: List[StepEnd]
     events: Any
+    sizes: Optional[WholeSizes]
+    """Noted during the recording; None = nothing was recorded."""
 
 
 class Window:
@@ -190,7 +193,7 @@ class Window:
                 self._step_ends = []
             else:
                 events = self._kineto.stop()
-        self._finish(RecordedWindow(self._step_ends, events) if len(self._step_ends) > 1 else None)
+        self._finish(RecordedWindow(self._step_ends, events, self._kineto.sizes) if len(self._step_ends) > 1 else None)
 
     def _finish(self, recorded: Optional[RecordedWindow]) -> None:
         if self._queue is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.profiles.ideal import step_profile
 from controller.profiles.sensitivity import (
     Ideal,
     IdealSource,
@@ -19,7 +22,10 @@ from controller.profiles.sensitivity import (
     relative_spread,
     ring_bytes,
     sensitivity,
+    sent_bytes,
 )
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import RunKey, RunShape, Trained
 from simulator.slowdown.profiles.model_profiles import ModelProfile
 
 PRIORS = Priors(window_spread=0.04, job_spread=0.1, prediction_error=0.25)
@@ -81,6 +87,27 @@ def test_bytes_by_kind() -> None:
     assert ring_bytes({"all_reduce": 8.0}) == 8.0
     assert ring_bytes({"reduce_scatter": 8.0, "all_gather": 8.0}) == 8.0
     assert ring_bytes({}) == 0.0
+
+
+def test_all_ranks_of_a_node_load_its_link_in_an_all_to_all() -> None:
+    # given 8 ranks on 2 nodes, each of which exchanges 1 MB, that is 125 kB with each rank
+    profile = StepProfile(1.0, 0.4, 0.6, 0.0, ring_bytes({"all_to_all": 1e6, "all_reduce": 2e6}, ranks_per_node=4))
+    # then 4 ranks send half of it to the other node, and the ring of the all-reduce passes each node once
+    assert sent_bytes(profile, 2) == pytest.approx(4 * 4 * 125e3 + 2e6)
+    # and so does the profile of a job of that shape; of an unknown shape, one rank counts
+    row = ProfileRow(
+        time_s=0.0, node="n1", run=RunKey(1, 0), trained=Trained(1, "train.py", ""), param_bytes=None, world_size=8, steps=20,
+        step_s=1.0, compute_s=0.4, exposed_s=0.6, hidden_s=0.0, kinds={"all_to_all": 1e6}, shape=RunShape(8, 2),
+    )  # fmt: skip
+    assert step_profile(row).ring_bytes == pytest.approx(2e6)
+    assert step_profile(replace(row, shape=None)).ring_bytes == pytest.approx(0.5e6)
+
+
+def test_the_bytes_of_a_sharded_step() -> None:
+    """FSDP gathers the parameters twice and scatters the gradients once, each as whole tensors of 14 GB."""
+    profile = StepProfile(1.0, 0.4, 0.6, 0.0, ring_bytes({"all_gather": 2 * 14e9, "reduce_scatter": 14e9}))
+    assert sent_bytes(profile, 2) == pytest.approx(3 * 14e9 / 2)
+    assert sent_bytes(profile, 4) == pytest.approx(3 * 14e9 * 3 / 4)
 
 
 # --- predictions: two nodes, 4 MB of gradients, 25 MB/s free

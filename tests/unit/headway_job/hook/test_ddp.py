@@ -132,7 +132,7 @@ def test_kinds_of_collectives(agent: Agent, forked: Program) -> None:
         kinds = {kind.kind: (kind.count, kind.bytes) for kind in connection.profile.kinds}
         assert kinds == {
             "broadcast": (1, 4000),
-            "all_gather": (1, 4000),
+            "all_gather": (1, 8000),
             "all_reduce": (1, 2000),
             "send_recv": (1, 2000),
             "other": (1, 0),

@@ -163,6 +163,109 @@ def test_the_steps_of_two_programs_in_a_row_add_up(node):
     assert node.row().steps == 100
 
 
+@pytest.mark.parametrize("pid", [200, 400])
+def test_the_facts_of_a_run_are_those_of_its_present_program(node, pid):
+    """Also where the pid of the second program is lower, and while the first one's throughput is still in the window."""
+    before = node.connect(rank=0, pid=300, script="pretrain.py", world_size=1)
+    node.train([before], 10, 5)
+    node.say(before, "model", batch_size=128)
+    node.say(before, "profile", step_s=0.1)
+    node.close(before, bye=True)
+    # while the second has not stepped, the row is that of the first, whose steps it counts
+    present = node.connect(rank=0, pid=pid, script="finetune.py", world_size=1)
+    node.say(present, "model", batch_size=16)
+    row = node.row()
+    assert (row.steps, row.script, row.model.batch_size, row.profile.step_s) == (50, "pretrain.py", 128, 0.1)
+    node.train([present], 2, 3)
+    row = node.row()
+    assert (row.script, row.model.batch_size, row.profile) == ("finetune.py", 16, None)
+    node.say(present, "profile", step_s=0.5)
+    assert node.row().profile.step_s == 0.5
+    # and after its end
+    node.close(present, bye=True)
+    row = node.row()
+    assert (row.script, row.model.batch_size, row.profile.step_s) == ("finetune.py", 16, 0.5)
+
+
+def test_each_program_of_a_run_was_first_seen_later_than_the_one_before(node):
+    """Also if its process connected before the first step of the run."""
+    first, waits = node.connect(rank=0), node.connect(rank=0)
+    opened_ns = node.now_ns
+    assert node.row().first_seen_ns == opened_ns
+    node.train([first], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+    node.close(first, bye=True)
+    node.train([waits], 10, 5)
+    assert node.row().first_seen_ns == opened_ns + 1
+    node.close(waits)
+    last = node.connect(rank=0)
+    opened_ns = node.now_ns
+    node.train([last], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+    # one that connects again belongs to the present program
+    node.close(last)
+    again = node.connect(rank=0, pid=100 + last)
+    node.sent[again], node.sent[again, "first"] = node.sent[last], node.sent[last, "first"]
+    node.train([again], 10, 5)
+    assert node.row().first_seen_ns == opened_ns
+
+
+def test_a_program_that_reports_no_model_has_none(node):
+    before = node.connect(rank=0)
+    node.train([before], 10, 5)
+    node.say(before, "model")
+    node.say(before, "profile")
+    node.close(before, bye=True)
+    present = node.connect(rank=0)
+    node.train([present], 2, 5)
+    for connected in (True, False):
+        assert (node.row().model, node.row().profile) == (None, None)
+        if connected:
+            node.close(present)
+
+
+def test_a_profile_is_that_of_the_model_in_the_row(node):
+    """The ranks of a pipeline have different models."""
+    first, second, third = (node.connect(rank=rank) for rank in range(3))
+    node.train([first, second, third], 2, 3)
+    node.say(first, "model", signature="aa" * 32)
+    node.say(second, "model", signature="bb" * 32)
+    node.say(second, "profile", step_s=0.3)
+    assert node.row().profile is None
+    node.say(third, "model", signature="aa" * 32, batch_size=8)
+    node.say(third, "profile", step_s=0.4)
+    assert (node.row().model.signature, node.row().profile.step_s) == ("aa" * 32, 0.4)
+    node.say(first, "model", signature="aa" * 32, batch_size=16)
+    assert node.row().profile is None
+    node.say(first, "profile", step_s=0.2)
+    assert node.row().profile.step_s == 0.2
+
+
+@pytest.mark.parametrize(
+    ("version", "groups", "factor"),
+    [
+        ("1", [4], 4),
+        ("1", [1, 8, 2], 2),  # the smallest group of several ranks, as it is not known which one gathered
+        ("1", [], 4),  # all ranks
+        ("2", [4], 1),
+        ("", [4], 1),
+    ],
+)
+def test_a_hook_that_reports_parts_of_gathered_tensors(node, version, groups, factor):
+    rank = node.connect(rank=0, world_size=4, hook_version=version)
+    node.train([rank], 2, 3)
+    if groups:
+        node.say(
+            rank,
+            "model",
+            groups=[{"name": str(name), "size": size, "backend": "nccl"} for name, size in enumerate(groups)],
+        )
+    used = {"count": 1.0, "bytes": 1000.0, "seconds": 0.1}
+    node.say(rank, "profile", kinds={"all_gather": used, "reduce_scatter": used, "all_reduce": used | {"bytes": 2**53}})
+    found = {use.kind: use.bytes for use in node.row().profile.kinds}
+    assert found == {"all_gather": 1000 * factor, "reduce_scatter": 1000, "all_reduce": 2**53}
+
+
 def test_a_process_that_connects_again_goes_on_where_it_was(node):
     rank = node.connect(rank=0, pid=300)
     node.train([rank], 5, 20)
@@ -317,11 +420,11 @@ def test_of_processes_that_come_and_go_within_a_window_so_many_are_kept(node, mo
     kept = node.jobs._runs[7].processes
     assert list(kept) == list(range(81, 101))  # the newest
     models = [process.model.batch_size for process in kept.values() if process.model is not None]
-    assert models == list(range(93, 101))
+    assert models == [100]  # that of the present program
     assert not any(process.throughput._points for process in kept.values())
     row = node.row()
     assert (row.num_connected, row.num_ended, len(row.ranks)) == (0, 100, 20)
-    assert (row.steps, row.model.batch_size) == (500, 93)
+    assert (row.steps, row.model.batch_size) == (500, 100)
 
 
 def test_of_the_models_of_connected_processes_those_of_the_lowest_ranks_are_kept(node):

@@ -61,6 +61,7 @@ def answer(**claims: Any) -> agent_pb2.AgentReport:
         (job(ranks=[2**17]), "ranks"),
         (job(ranks=[0] * (2**17 + 1)), "ranks"),
         (job(steps=2**63 - 1), "steps"),
+        (job(steps_done=2**63 - 1), "steps_done"),
         (job(steps_per_s=nan), "steps_per_s"),
         (job(job=agent_pb2.JobName(job_id=2**63)), "job_id"),
         (job(job=agent_pb2.JobName(job_id=7, restart=2**32 - 1)), "restart"),
