@@ -66,6 +66,15 @@ CASES = (
         where=True,
     ),
     reserved(
+        "maintenance-inside",
+        "Users=root,daemon StartTime=now Duration=10 Flags=MAINT,IGNORE_JOBS Nodes={n1},{n2}",
+        Pause(8),  # slurmctld of 22.05 sets the state of the nodes within 5 s
+        Job(label="inside", options=f"--reservation=maintenance-inside -N2 {GPU}"),
+        Job(label="outside", options=GPU),
+        where=True,
+        within_s=30,
+    ),
+    reserved(
         "maintenance-everywhere",
         "Users=root StartTime=now Duration=10 Flags=MAINT,IGNORE_JOBS Nodes={n1},{n2},{n3}",
         Job(options=GPU),
