@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
+from controller.slurm.client import ResourceRequest, SlurmJob, SlurmReservation, SlurmSnapshot
 from controller.state.preemption import RelocationConstraint
 
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ class _Demand(NamedTuple):
     gpu_type: str
     reservation: str
     barred: frozenset[str]
-    """Reservations of other users that overlap the job's time limit."""
+    """Reservations that overlap the job's time limit, and in which it may not start."""
     required: tuple[str, ...]
     excluded: tuple[str, ...]
     avoid: frozenset[str]
@@ -184,7 +184,20 @@ class EligibleNodes:
         return frozenset(
             name
             for name, reservation in self._reservations.items()
-            if name != job.reservation and self._overlaps(job, reservation)
+            if name != job.reservation and self._overlaps(job, reservation) and not self._draws(job, reservation)
+        )
+
+    def _draws(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
+        """Return whether Slurm would start the job there now although it does not request the reservation.
+
+        Slurm starts no job half inside and half outside, which one node set cannot say: only jobs on one node count.
+        """
+        return (
+            reservation.magnetic
+            and not job.reservation
+            and reservation.start_time_s <= self._now_s
+            and reservation.draws(job.user, job.account)
+            and _is_on_one_node(job.request)
         )
 
     def _overlaps(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
@@ -224,6 +237,10 @@ class EligibleNodes:
             ],
             dtype=np.bool_,
         )
+
+
+def _is_on_one_node(request: ResourceRequest) -> bool:
+    return request.max_nodes == 1 or (request.min_nodes <= 1 and bool(request.gpus_per_node))
 
 
 def _has_features(features: frozenset[str], expression: str) -> bool:

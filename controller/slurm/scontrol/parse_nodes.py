@@ -118,7 +118,7 @@ def parse_node(text: str) -> SlurmNode:
             gpu_type=gpus.type,
             cpus=values.within(values.whole(cpus), MOST_CPUS, cpus),
             memory_mib=max(values.whole(fields["RealMemory"]) - reserved_mib, 0),
-            features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
+            features=_words(fields, "ActiveFeatures"),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
             reason=reason or not_yet,
             address=values.plain(fields.get("NodeAddr", "")),
@@ -168,9 +168,16 @@ def parse_reservation(text: str, clock: Clockface) -> SlurmReservation:
             nodes=frozenset(expand_nodes(values.plain(fields.get("Nodes", "")))),
             start_time_s=clock.seconds(fields["StartTime"]) or 0.0,
             end_time_s=clock.seconds(fields["EndTime"]) or 0.0,
+            magnetic="MAGNETIC" in _words(fields, "Flags"),
+            users=_words(fields, "Users"),
+            accounts=_words(fields, "Accounts"),
         )
     except KeyError as error:
         raise SlurmReplyError(f"a reservation without {error.args[0]}=: {clip(text)}") from None
+
+
+def _words(fields: Mapping[str, str], name: str) -> frozenset[str]:
+    return frozenset(filter(None, values.plain(fields.get(name, "")).split(",")))
 
 
 def _fields(text: str, first: str) -> dict[str, str]:

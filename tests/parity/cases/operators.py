@@ -40,6 +40,11 @@ CASES = (
         "Users=bin StartTime=now Duration=10 Nodes={n2}",
         Job(options=f"--reservation=reservation-of-others {GPU}"),
     ),
+    reserved(
+        "reservation-magnetic",
+        "Users=daemon StartTime=now Duration=10 Flags=MAGNETIC Nodes={n1},{n2},{n3}",
+        Job(options=GPU),
+    ),
     one("reservation-unknown", f"--reservation=nothing {GPU}"),
     reserved(
         "reservation-too-small",

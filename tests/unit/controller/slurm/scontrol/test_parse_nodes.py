@@ -124,6 +124,9 @@ def test_partitions_and_reservations() -> None:
     assert (drained.up, drained.max_time_s) == (False, None)
     reservation = f"ReservationName=r StartTime={at(10)} EndTime={at(20)} Duration=00:00:10 Nodes=n[3-4] NodeCnt=2"
     assert parse_reservation(reservation, CLOCK) == SlurmReservation("r", frozenset({"n3", "n4"}), 10.0, 20.0)
+    flags = " Flags=SPEC_NODES,MAGNETIC TRES=cpu=128 Users=ann,-bob Groups=(null) Accounts=(null) Licenses=(null)"
+    magnetic = parse_reservation(reservation + flags, CLOCK)
+    assert (magnetic.magnetic, magnetic.users, magnetic.accounts) == (True, frozenset({"ann", "-bob"}), frozenset())
 
 
 @pytest.mark.parametrize(
