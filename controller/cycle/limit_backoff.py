@@ -8,13 +8,26 @@ users would wait for them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+import operator
+from collections.abc import Hashable, Iterable
+from operator import itemgetter
+from typing import NamedTuple
 
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
+
+_Amounts = tuple[float, ...]
+
+
+class _Demand(NamedTuple):
+    """Demand of a job for the resources that one limit may count."""
+
+    limit: Hashable
+    """Key of the limit; only jobs with an equal one are compared."""
+    amounts: _Amounts
+    """GPUs, nodes, CPUs, and for limits of time the time limit in seconds; empty if the limit counts jobs or licenses."""
 
 
 def jobs_of_same_limit(observation: Observation, refused: Iterable[JobKey], ledger: Ledger) -> dict[JobKey, JobKey]:
@@ -22,20 +35,24 @@ def jobs_of_same_limit(observation: Observation, refused: Iterable[JobKey], ledg
 
     The refused jobs must still have their original request in the ledger.
     """
-    by_limit: dict[Any, list[SlurmJob]] = {}
+    by_limit: dict[Hashable, list[tuple[_Amounts, JobKey]]] = {}
+    reasons: dict[str, None] = {}
     for key in refused:
         job = observation.jobs[key]
-        if (limit := _limit(job, job.reason)) is not None:
-            by_limit.setdefault(limit, []).append(job)
+        if (demand := _demand(job, job.reason, ledger)) is not None:
+            reasons[job.reason] = None
+            by_limit.setdefault(demand.limit, []).append((demand.amounts, key))
     found: dict[JobKey, JobKey] = {}
     if not by_limit:
         return found
-    reasons = {job.reason for jobs in by_limit.values() for job in jobs}
+    # Hundreds of jobs may be refused in one cycle, but only a few of them ask for less than the others.
+    smallest = {limit: _smallest(each) for limit, each in by_limit.items()}
     for row in observation.state.pending.tolist():
         job = observation.rows[row]
-        for like in (like for reason in reasons for like in by_limit.get(_limit(job, reason), ())):
-            if _asks_no_less(job, like, ledger):
-                found[job.key] = like.key
+        for demand in (_demand(job, reason, ledger) for reason in reasons):
+            like = None if demand is None else _like(demand.amounts, smallest.get(demand.limit, ()))
+            if like is not None:
+                found[job.key] = like
                 break
     return found
 
@@ -70,17 +87,32 @@ def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
     return None
 
 
-def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
-    """Return whether `job` requests at least as much as `like` of every resource that the limit may count."""
-    reason = like.reason
+def _demand(job: SlurmJob, reason: str, ledger: Ledger) -> _Demand | None:
+    """Return what the job asks for of the resources that the limit may count; None: the reason concerns no other job."""
+    limit = _limit(job, reason)
+    if limit is None:
+        return None
     if not reason.startswith(("Assoc", "QOS")):
-        return True
-    one, other = request_now(job, ledger), request_now(like, ledger)
-    if one.least_gpus < other.least_gpus or one.min_nodes < other.min_nodes or one.num_cpus < other.num_cpus:
-        return False
-    if "Mem" in reason and _memory(one) != _memory(other):
-        return False
-    return not ("Minutes" in reason or "Wall" in reason) or _limit_s(job) >= _limit_s(like)
+        return _Demand(limit, ())
+    request = request_now(job, ledger)
+    amounts: _Amounts = (request.least_gpus, request.min_nodes, request.num_cpus)
+    if "Minutes" in reason or "Wall" in reason:
+        amounts += (_limit_s(job),)
+    return _Demand((limit, _memory(request)) if "Mem" in reason else limit, amounts)
+
+
+def _smallest(demands: Iterable[tuple[_Amounts, JobKey]]) -> list[tuple[_Amounts, JobKey]]:
+    """Return the demands without those that ask for at least as much of everything as another; of equal ones, keep the first."""
+    kept: list[tuple[_Amounts, JobKey]] = []
+    for amounts, key in sorted(demands, key=itemgetter(0)):
+        if _like(amounts, kept) is None:
+            kept.append((amounts, key))
+    return kept
+
+
+def _like(amounts: _Amounts, refused: Iterable[tuple[_Amounts, JobKey]]) -> JobKey | None:
+    """Return the first refused job that asks for no more of anything than these amounts; None if there is none."""
+    return next((key for other, key in refused if all(map(operator.ge, amounts, other))), None)
 
 
 def _memory(request: ResourceRequest) -> tuple[int | None, int | None]:

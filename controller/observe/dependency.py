@@ -7,13 +7,17 @@ dependency can never be met is given to Slurm, which cancels it or lets it wait 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from controller.slurm.client import Phase, SlurmJob
 
 _CLAUSE = re.compile(r"(?P<kind>[a-z]+)(?::(?P<targets>[\d_*:+]+))?(?:\(\w+\))?")
+_NUMBERS = re.compile(r"\d+")
 
 
 class Met(Enum):
@@ -24,20 +28,49 @@ class Met(Enum):
     NEVER = "never"
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """State of the jobs that one id of a dependency means: a job, a task, all tasks of an array, or none that slurmctld knows."""
+
+    is_known: bool
+    is_pending: bool
+    """True if one of them is pending."""
+    has_ended: bool
+    """True if all of them have ended."""
+    has_completed: bool
+    """True if all of them are COMPLETED."""
+    started_s: float
+    """Unix time of their last start; of a job that was cancelled before its start, that of its end."""
+
+
 class Dependencies:
     """Dependencies as of one snapshot. Jobs that slurmctld has forgotten count as completed; Slurm evaluates again at the
-    release."""
+    release.
 
-    def __init__(self, jobs: Iterable[SlurmJob]) -> None:
+    The jobs of each id, and of each name, are read once, however many jobs depend on them: a user may let each task of a large
+    array wait for another array.
+    """
+
+    def __init__(self, jobs: Iterable[SlurmJob], now_s: float) -> None:
+        self._now_s = now_s
+        self._jobs = tuple(jobs)
         self._by_id: dict[str, list[SlurmJob]] = {}
         """Bound: the jobs of one snapshot."""
-        self._by_name: dict[tuple[str, str], list[SlurmJob]] = {}
-        """Bound: the jobs of one snapshot."""
-        for job in jobs:
-            self._by_id.setdefault(job.key.job_id, []).append(job)
-            if job.array_job_id is not None:
-                self._by_id.setdefault(str(job.array_job_id), []).append(job)
-            self._by_name.setdefault((job.user, job.name), []).append(job)
+        self._targets: dict[str, _Target] = {}
+        """Bound: the ids in dependencies of one snapshot."""
+        for job in self._jobs:
+            for job_id in _ids(job):
+                self._by_id.setdefault(job_id, []).append(job)
+
+    @cached_property
+    def _first_left(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Smallest number of the jobs of each user and name that have not ended."""
+        first: dict[tuple[str, str], tuple[int, ...]] = {}
+        for job in self._jobs:
+            if job.phase is not Phase.ENDED:
+                owner, number = (job.user, job.name), _number(job)
+                first[owner] = min(first.get(owner, number), number)
+        return first
 
     def of(self, job: SlurmJob) -> Met:
         """Return whether the job's dependencies are met. An unknown form counts as met: Slurm checks at the release."""
@@ -63,30 +96,50 @@ class Dependencies:
         return Met.NOT_YET if Met.NOT_YET in answers else Met.YES
 
     def _target(self, job: SlurmJob, kind: str, target: str) -> Met:
-        wanted = target.split("+", maxsplit=1)[0].removesuffix("_*")
+        wanted, _, delay_min = target.partition("+")
+        wanted = wanted.removesuffix("_*")
         if kind == "aftercorr" and "_" in job.key.job_id:
             wanted = f"{wanted}_{job.key.job_id.split('_')[1]}"
-        others = self._by_id.get(wanted, [])
+        if wanted not in self._targets:
+            self._targets[wanted] = _target_of(self._by_id.get(wanted, ()))
+        other = self._targets[wanted]
         if kind == "after":
-            return Met.NOT_YET if any(other.phase is Phase.PENDING for other in others) else Met.YES
-        if any(other.phase is not Phase.ENDED for other in others):
+            begin_s = other.started_s + 60.0 * int(delay_min if delay_min.isdecimal() else 0)
+            return Met.NOT_YET if other.is_pending or begin_s > self._now_s else Met.YES
+        if not other.has_ended:
             return Met.NOT_YET
-        well = [other.state == "COMPLETED" for other in others]
         if kind in {"afterok", "aftercorr"}:
-            return Met.YES if all(well) else Met.NEVER
+            return Met.YES if other.has_completed else Met.NEVER
         if kind == "afternotok":
-            return Met.NEVER if well and all(well) else Met.YES
+            return Met.NEVER if other.is_known and other.has_completed else Met.YES
         return Met.YES
 
     def _singleton(self, job: SlurmJob) -> Met:
         """Return whether no earlier job of the same user and name is left."""
-        before = (
-            other
-            for other in self._by_name.get((job.user, job.name), [])
-            if other.key != job.key and other.phase is not Phase.ENDED and _number(other) < _number(job)
-        )
-        return Met.NOT_YET if next(before, None) is not None else Met.YES
+        number = _number(job)
+        return Met.NOT_YET if self._first_left.get((job.user, job.name), number) < number else Met.YES
 
 
-def _number(job: SlurmJob) -> tuple[int, str]:
-    return int(job.key.job_id.split("_")[0]), job.key.job_id
+def _ids(job: SlurmJob) -> Iterator[str]:
+    """Yield the ids by which a dependency may name the job. A task of an array that has started has a number of its own, too."""
+    yield job.key.job_id
+    if job.array_job_id is not None:
+        yield str(job.array_job_id)
+        if job.raw_id is not None and job.raw_id != job.array_job_id:
+            yield str(job.raw_id)
+
+
+def _target_of(jobs: Sequence[SlurmJob]) -> _Target:
+    starts = (job.end_time_s if job.start_time_s is None else job.start_time_s for job in jobs)
+    return _Target(
+        is_known=bool(jobs),
+        is_pending=any(job.phase is Phase.PENDING for job in jobs),
+        has_ended=all(job.phase is Phase.ENDED for job in jobs),
+        has_completed=all(job.state == "COMPLETED" for job in jobs),
+        started_s=max((start_s for start_s in starts if start_s is not None), default=-math.inf),
+    )
+
+
+def _number(job: SlurmJob) -> tuple[int, ...]:
+    """Return the sort key of the order of submission: task 2 before task 11."""
+    return tuple(map(int, _NUMBERS.findall(job.key.job_id)))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
+from controller.slurm.client import ResourceRequest, SlurmJob, SlurmReservation, SlurmSnapshot
 from controller.state.preemption import RelocationConstraint
 
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ class _Demand(NamedTuple):
     gpu_type: str
     reservation: str
     barred: frozenset[str]
-    """Reservations of other users that overlap the job's time limit."""
+    """Reservations that overlap the job's time limit, and in which it may not start."""
     required: tuple[str, ...]
     excluded: tuple[str, ...]
     avoid: frozenset[str]
@@ -74,37 +74,48 @@ class EligibleNodes:
         )
 
     def node_set(self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE) -> int:
-        """Return the row of the job's node set under its constraint: of several partitions, that of the first.
+        """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
 
-        Raises UnsupportedRequestError.
+        Of several partitions, it is that of the first in which the job fits now. A job that fits in none now, but in one of them as
+        soon as it is up and its nodes are not reserved, waits for that one, as a job of only that partition does.
         """
-        return self.by_partition(job, fits, constraint)[0][1]
+        names = job.partition.split(",")
+        if len(names) == 1:
+            self._require_one_reservation(job)
+            return self._row(job, names[0], constraint)
+        found = self.by_partition(job, fits, constraint)
+        return found[0][1] if found else self._row(job, self._later(job, fits, constraint), constraint)
 
     def by_partition(
         self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE
     ) -> tuple[tuple[str, int], ...]:
-        """Return the job's partitions, each with the row of its node set. Raises UnsupportedRequestError.
+        """Return the job's partitions that are up, whose limits it keeps, and on whose nodes it fits now, each with the row of its
+        node set; none, if it has to wait for a partition or a reservation. Raises UnsupportedRequestError."""
+        self._require_one_reservation(job)
+        rows = [(name, self._row(job, name, constraint)) for name in self._allowing(job) if self._up(name)]
+        return tuple((name, row) for name, row in rows if row < 0 or fits(self.masks[row]))
 
-        Of several partitions, those count that are up, whose limits the job keeps, and on whose nodes it fits.
-        """
+    def _require_one_reservation(self, job: SlurmJob) -> None:
         if "," in job.reservation:
             # Slurm may start it in any of them, and keeps the whole list in the record of the job.
             raise UnsupportedRequestError(f"requests one of several reservations ({job.reservation})")
-        names = job.partition.split(",")
-        if len(names) == 1:
-            return ((names[0], self._row(job, names[0], constraint)),)
-        rows = [(name, self._row(job, name, constraint)) for name in names if self._takes(name, job)]
-        found = tuple((name, row) for name, row in rows if row < 0 or fits(self.masks[row]))
-        if not found:
-            raise UnsupportedRequestError(
-                f"requests one of several partitions ({job.partition}), and fits on none of them now"
-            )
-        return found
 
-    def _takes(self, name: str, job: SlurmJob) -> bool:
-        """Return whether the partition is up, and its limits allow the job's time and nodes."""
+    def _later(self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint) -> str:
+        """Return the first partition in which the job fits when it is up and its nodes are not reserved; one in which it also keeps
+        its constraint, if there is any."""
+        later = [(name, mask) for name in self._allowing(job) if fits(mask := self.eventually(job, name))]
+        if not later:
+            raise UnsupportedRequestError(f"fits in none of its partitions ({job.partition})")
+        kept = np.array([constraint.allows(name) for name in self._names], dtype=np.bool_)
+        return next((name for name, mask in later if fits(mask & kept)), later[0][0])
+
+    def _allowing(self, job: SlurmJob) -> list[str]:
+        """Return the job's partitions whose lasting limits allow its time and nodes, up or not."""
+        return [name for name in job.partition.split(",") if self._allows(name, job)]
+
+    def _allows(self, name: str, job: SlurmJob) -> bool:
         partition = self._partitions.get(name)
-        if partition is None or not partition.up:
+        if partition is None:
             return False
         limit_s, most_s, request = job.time_limit_s, partition.max_time_s, job.request
         if limit_s is not None and most_s is not None and limit_s > most_s:
@@ -136,11 +147,20 @@ class EligibleNodes:
             self._rows[demand] = row
         return row
 
-    def eventually(self, job: SlurmJob) -> Mask:
+    def eventually(self, job: SlurmJob, partition: str = "") -> Mask:
         """Return the nodes that the job could use if every partition were up and no node reserved. Raises
-        UnsupportedRequestError."""
+        UnsupportedRequestError.
+
+        `partition`: the only partition to consider; empty: all of the job.
+        """
         wanted = job.request
-        demand = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
+        demand = (
+            partition or job.partition,
+            job.features,
+            wanted.gpu_type,
+            wanted.required_nodes,
+            wanted.excluded_nodes,
+        )
         if demand not in self._eventually:
             self._eventually[demand] = self._lasting_mask(*demand)
         return self._eventually[demand]
@@ -164,7 +184,20 @@ class EligibleNodes:
         return frozenset(
             name
             for name, reservation in self._reservations.items()
-            if name != job.reservation and self._overlaps(job, reservation)
+            if name != job.reservation and self._overlaps(job, reservation) and not self._draws(job, reservation)
+        )
+
+    def _draws(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
+        """Return whether Slurm would start the job there now although it does not request the reservation.
+
+        Slurm starts no job half inside and half outside, which one node set cannot say: only jobs on one node count.
+        """
+        return (
+            reservation.magnetic
+            and not job.reservation
+            and reservation.start_time_s <= self._now_s
+            and reservation.draws(job.user, job.account)
+            and _is_on_one_node(job.request)
         )
 
     def _overlaps(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
@@ -204,6 +237,10 @@ class EligibleNodes:
             ],
             dtype=np.bool_,
         )
+
+
+def _is_on_one_node(request: ResourceRequest) -> bool:
+    return request.max_nodes == 1 or (request.min_nodes <= 1 and bool(request.gpus_per_node))
 
 
 def _has_features(features: frozenset[str], expression: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -148,7 +148,8 @@ def job_row(
         node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
         constraint = constraints.get(job.key, ANYWHERE)
         if shape is not None and (constraint.avoid or constraint.only) and not unsupported and not problem:
-            anywhere, node_set = node_set, _nodes_under_constraint(with_request, shape, nodes, constraint, node_set)
+            anywhere = node_set
+            node_set = nodes.eligible.node_set(with_request, _fits(with_request, shape, nodes), constraint)
         if shape is not None and unfit and not unsupported and not problem:
             node_set = _nodes_without(with_request, shape, nodes, constraint, unfit, node_set)
         if shape is not None and "," in job.partition and not unsupported and not problem:
@@ -186,14 +187,10 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     required = job.request.required_nodes
     if required and shape.min_nodes > len(required):
         return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""
-    per_gpu = _per_gpu(job, job.request, shape)
-
-    def fits(mask: Mask) -> bool:
-        return _enough(shape, nodes.usable_gpus(*per_gpu)[mask])
-
+    fits = _fits(job, shape, nodes)
     try:
         node_set = nodes.eligible.node_set(job, fits)
-        if nodes.has_room(shape, per_gpu, node_set) or fits(nodes.eligible.eventually(job)):
+        if nodes.has_room(shape, _per_gpu(job, job.request, shape), node_set) or fits(nodes.eligible.eventually(job)):
             return node_set, "", ""
     except UnsupportedRequestError as error:
         return -1, str(error), ""
@@ -205,26 +202,11 @@ def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
     return _nodes_for(job, shape, nodes)[0]
 
 
-def _nodes_under_constraint(
-    job: SlurmJob, shape: JobShape, nodes: Nodes, constraint: RelocationConstraint, otherwise: int
-) -> int:
-    """Return the row of its node set under its constraint; `otherwise`, if it fits on none of its partitions there."""
-    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
-    try:
-        return nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]), constraint)
-    except UnsupportedRequestError:
-        return otherwise
-
-
 def _by_partition(
     job: SlurmJob, shape: JobShape, nodes: Nodes, constraint: RelocationConstraint
 ) -> tuple[tuple[str, int], ...]:
-    """Return the partitions in which the job can start under its constraint, each with the row of its node set."""
-    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
-    try:
-        return nodes.eligible.by_partition(job, lambda mask: _enough(shape, usable[mask]), constraint)
-    except UnsupportedRequestError:
-        return ()
+    """Return the partitions in which the job fits now under its constraint, each with the row of its node set."""
+    return nodes.eligible.by_partition(job, _fits(job, shape, nodes), constraint)
 
 
 def _nodes_without(
@@ -236,8 +218,15 @@ def _nodes_without(
     otherwise: int,
 ) -> int:
     """Return the row of its node set without those nodes; with them, if it would not fit on the others even when they are empty."""
-    found = _nodes_under_constraint(job, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit), otherwise)
+    without = replace(constraint, avoid=constraint.avoid | unfit)
+    found = nodes.eligible.node_set(job, _fits(job, shape, nodes), without)
     return found if nodes.has_room(shape, _per_gpu(job, job.request, shape), found) else otherwise
+
+
+def _fits(job: SlurmJob, shape: JobShape, nodes: Nodes) -> Callable[[Mask], bool]:
+    """Return the function that tells node sets on which the job fits, when they are empty, from others."""
+    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
+    return lambda mask: _enough(shape, usable[mask])
 
 
 def _enough(shape: JobShape, usable: Column) -> bool:

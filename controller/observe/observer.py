@@ -351,7 +351,7 @@ class _Classification:
         """Return the standing of a held job of ours that may be impossible to place."""
         if job.dependency:
             if self._dependencies is None:
-                self._dependencies = Dependencies(self._snapshot.jobs)
+                self._dependencies = Dependencies(self._snapshot.jobs, self._snapshot.time_s)
             met = self._dependencies.of(job)
             if met is Met.NOT_YET:
                 return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})", Obstacle.DEPENDENCY)

@@ -269,6 +269,26 @@ class SlurmReservation:
     nodes: frozenset[str]
     start_time_s: float
     end_time_s: float
+    magnetic: bool = False
+    """True if jobs that may use it need not request it (flag MAGNETIC)."""
+    users: frozenset[str] = frozenset()
+    """Users that may use it, in Slurm's words: "-ann" is one that may not. Empty: users are not named."""
+    accounts: frozenset[str] = frozenset()
+    """The same for accounts."""
+
+    def draws(self, user: str, account: str) -> bool:
+        """Return whether Slurm also starts jobs of that user and account there that do not request the reservation.
+
+        If it names users and accounts, the job must have both. If it only excludes some, it draws none: a job that Slurm could
+        start there then waits for other nodes.
+        """
+        named = bool(self.users or self.accounts)
+        return (
+            self.magnetic
+            and named
+            and (not self.users or user in self.users)
+            and (not self.accounts or account in self.accounts)
+        )
 
 
 @dataclass(frozen=True, slots=True)

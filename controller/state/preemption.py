@@ -76,6 +76,10 @@ class RelocationConstraint:
     gpus: int | None = None
     """Total number of GPUs; None: as many as before."""
 
+    def allows(self, node: str) -> bool:
+        """Return whether the job may be placed on that node."""
+        return node not in self.avoid and (not self.only or node in self.only)
+
 
 @dataclass(frozen=True, slots=True)
 class Preemption:

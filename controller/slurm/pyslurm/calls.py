@@ -370,4 +370,13 @@ def _reservation(reservation: Any) -> SlurmReservation:
         nodes=frozenset(expand_nodes(reservation.nodes or "")),
         start_time_s=float(reservation.start_time or 0),
         end_time_s=float(reservation.end_time or time.time()),
+        magnetic=_is_magnetic(getattr(reservation, "flags", None)),
+        users=frozenset(getattr(reservation, "users", None) or ()),
+        accounts=frozenset(getattr(reservation, "accounts", None) or ()),
     )
+
+
+def _is_magnetic(flags: Any) -> bool:
+    """Return whether MAGNETIC is among the flags, an `enum.Flag` of pyslurm's; False where this pyslurm has no such flag."""
+    flag = getattr(type(flags), "MAGNETIC", None)
+    return flag is not None and flag in flags

@@ -27,7 +27,6 @@ _BARRING = frozenset(
         "INVAL",
         "INVALID",
         "INVALID_REG",
-        "MAINT",
         "NOT_RESPONDING",
         "NO_RESPOND",
         "POWERING_DOWN",
@@ -39,8 +38,9 @@ _BARRING = frozenset(
         "UNKNOWN",
     }
 )
-"""States in which a node starts no jobs. RESERVED is not among them: a reservation's own jobs may start, and the reservation
-itself keeps others off. POWERED_DOWN and POWERING_UP are not either: Slurm boots such a node for the first job that it gets."""
+"""States in which a node starts no jobs. RESERVED, MAINT and MAINTENANCE (the word of 22.05) are not among them: Slurm starts a
+reservation's own jobs there, also those of a maintenance (seen on 22.05), and the reservation itself keeps others off. POWERED_DOWN
+and POWERING_UP are not either: Slurm boots such a node for the first job that it gets."""
 _SILENT = frozenset({"NOT_RESPONDING", "NO_RESPOND"})
 """States that bar a node, unless Slurm's power saving has it off or boots it (seen on 22.05, also after a boot in vain)."""
 NOT_REGISTERED = "its slurmd has not registered since slurmctld started"
@@ -70,7 +70,7 @@ def node_is_available(state: str) -> bool:
         words -= _SILENT
     # The base state comes first, and only a base state is one of `_WORKING`.
     working = not _WORKING.isdisjoint(words)
-    return working and not state.endswith(("*", "!", "%", "$", "@", "^")) and _BARRING.isdisjoint(words)
+    return working and not state.endswith(("*", "!", "%", "@", "^")) and _BARRING.isdisjoint(words)
 
 
 def not_usable_yet(state: str, *, registered: bool) -> str:
@@ -118,7 +118,7 @@ def parse_node(text: str) -> SlurmNode:
             gpu_type=gpus.type,
             cpus=values.within(values.whole(cpus), MOST_CPUS, cpus),
             memory_mib=max(values.whole(fields["RealMemory"]) - reserved_mib, 0),
-            features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
+            features=_words(fields, "ActiveFeatures"),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
             reason=reason or not_yet,
             address=values.plain(fields.get("NodeAddr", "")),
@@ -168,9 +168,16 @@ def parse_reservation(text: str, clock: Clockface) -> SlurmReservation:
             nodes=frozenset(expand_nodes(values.plain(fields.get("Nodes", "")))),
             start_time_s=clock.seconds(fields["StartTime"]) or 0.0,
             end_time_s=clock.seconds(fields["EndTime"]) or 0.0,
+            magnetic="MAGNETIC" in _words(fields, "Flags"),
+            users=_words(fields, "Users"),
+            accounts=_words(fields, "Accounts"),
         )
     except KeyError as error:
         raise SlurmReplyError(f"a reservation without {error.args[0]}=: {clip(text)}") from None
+
+
+def _words(fields: Mapping[str, str], name: str) -> frozenset[str]:
+    return frozenset(filter(None, values.plain(fields.get(name, "")).split(",")))
 
 
 def _fields(text: str, first: str) -> dict[str, str]:

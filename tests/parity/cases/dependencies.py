@@ -22,6 +22,7 @@ CASES = (
     pair("afternotok-succeeded", "afternotok:{first} --kill-on-invalid-dep=yes"),
     pair("afterany", "afterany:{first}", "exit 3"),
     pair("after", "after:{first}", "sleep 5"),
+    pair("after-a-minute", "after:{first}+1", within_s=100),
     pair("aftercorr-single", "aftercorr:{first}"),
     story(
         "afterok-two",

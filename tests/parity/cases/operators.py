@@ -40,6 +40,11 @@ CASES = (
         "Users=bin StartTime=now Duration=10 Nodes={n2}",
         Job(options=f"--reservation=reservation-of-others {GPU}"),
     ),
+    reserved(
+        "reservation-magnetic",
+        "Users=daemon StartTime=now Duration=10 Flags=MAGNETIC Nodes={n1},{n2},{n3}",
+        Job(options=GPU),
+    ),
     one("reservation-unknown", f"--reservation=nothing {GPU}"),
     reserved(
         "reservation-too-small",
@@ -64,6 +69,15 @@ CASES = (
         "Users=root StartTime=now Duration=10 Flags=MAINT,IGNORE_JOBS Nodes={n1},{n2}",
         Job(options=GPU),
         where=True,
+    ),
+    reserved(
+        "maintenance-inside",
+        "Users=root,daemon StartTime=now Duration=10 Flags=MAINT,IGNORE_JOBS Nodes={n1},{n2}",
+        Pause(8),  # slurmctld of 22.05 sets the state of the nodes within 5 s
+        Job(label="inside", options=f"--reservation=maintenance-inside -N2 {GPU}"),
+        Job(label="outside", options=GPU),
+        where=True,
+        within_s=30,
     ),
     reserved(
         "maintenance-everywhere",

@@ -80,7 +80,8 @@ def _clause_state(clause: str, job: Job, jobs: Mapping[str, Job], outcomes: Mapp
     if clause == "singleton":
         return WAITING if any(_is_same_before(other, job) for other in jobs.values()) else SATISFIED
     kind, *targets = clause.split(":")
-    states = [_target_state(kind, task, jobs, outcomes) for t in targets for task in _tasks(t, jobs, outcomes)]
+    ids = [target.partition("+")[0] for target in targets]  # "after:1+5" is emulated without the delay
+    states = [_target_state(kind, task, jobs, outcomes) for each in ids for task in _tasks(each, jobs, outcomes)]
     return NEVER if NEVER in states else WAITING if WAITING in states else SATISFIED
 
 
@@ -90,9 +91,11 @@ def _is_same_before(other: Job, job: Job) -> bool:
 
 
 def _tasks(target: str, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> list[str]:
-    """Return the job itself, or every task of the array of that id."""
+    """Return the job itself, the task that has that number since its start, or every task of the array of that id."""
     if target in jobs or target in outcomes:
         return [target]
+    if started := [name for name, job in jobs.items() if str(job.raw_id) == target]:
+        return started
     known: Iterable[str] = {*jobs, *outcomes}
     return [name for name in known if name.startswith(f"{target}_")]
 

@@ -65,11 +65,11 @@ class Node:
         return free
 
     def view(self, maintenance: bool) -> SlurmNode:
-        """Return the node as Slurm shows it."""
+        """Return the node as Slurm shows it. `maintenance`: a reservation for maintenance has it, whose own jobs may start."""
         return SlurmNode(
             name=self.name,
             state=self._state(maintenance),
-            available=self.available and not maintenance,
+            available=self.available,
             gpus=self.gpus,
             gpu_type=self.gpu_type,
             cpus=self.cpus,
@@ -88,6 +88,12 @@ class Node:
         base = self.down or ("IDLE" if self.free.whole else "ALLOCATED" if full else "MIXED")
         boots = self.power == "POWERING_UP"
         flags = [
-            flag for flag, is_on in (("MAINT", maintenance), ("DRAIN", self.drain), ("NOT_RESPONDING", boots)) if is_on
+            flag
+            for flag, is_on in (
+                ("MAINTENANCE+RESERVED", maintenance),
+                ("DRAIN", self.drain),
+                ("NOT_RESPONDING", boots),
+            )
+            if is_on
         ]
         return "+".join(filter(None, [base, *flags, self.power]))

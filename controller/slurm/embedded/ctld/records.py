@@ -30,7 +30,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation's record; with `maintenance` its nodes are in state MAINT while it is active."""
+    """One reservation's record; with `maintenance` its nodes are in state MAINTENANCE while it is active."""
 
     view: SlurmReservation
     maintenance: bool = False

@@ -412,3 +412,14 @@ async def test_a_job_whose_reservation_ends_waits_for_its_user_as_with_slurm_alo
     world.slurm.user_release(key.job_id)
     await world.go_on(20)
     assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_job_of_a_maintenance_starts_on_its_nodes_which_no_other_job_gets(world):
+    world.slurm.reserve("repair", ("n1", "n2"), world.clock.now() - 10, world.clock.now() + 7200, maintenance=True)
+    inside = world.sbatch(100.0, gpus_per_node=8, nodes=2, reservation="repair")
+    others = [world.sbatch(100.0, gpus_per_node=8) for _ in range(3)]
+    await world.go_on(20)
+    assert sorted(world.nodes(inside)) == ["n1", "n2"]
+    assert sorted(node for key in others for node in world.nodes(key)) == ["n3", "n4"]
+    await world.go_on(200)  # also after it has ended
+    assert not {"n1", "n2"} & {node for key in others for node in world.nodes(key)}

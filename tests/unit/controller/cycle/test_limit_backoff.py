@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.cycle import limit_backoff
 from controller.cycle.limit_backoff import jobs_of_same_limit, may_unblock
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger, PinRecord
@@ -15,6 +16,16 @@ def spared(reason, refused, *others):
     waiting = [job(str(10 + number), **changes) for number, changes in enumerate(others)]
     observation = Observer().observe(snapshot(refused, *waiting), ledger, frozenset({"dl"}))
     return [key.job_id for key in jobs_of_same_limit(observation, [refused.key], ledger)]
+
+
+def refused_alike(*refused, others):
+    """Waiting job → job refused with it, by id; the refused ones have the ids 1, 2, ..., the others 1001, 1002, ..."""
+    refused = [job(str(1 + number), held=False, reason="AssocGrpGRES", **one) for number, one in enumerate(refused)]
+    ledger = Ledger(pins={one.key: PinRecord(("n1",), (2,), 0, NOW_S - 1, "fifo", "") for one in refused})
+    waiting = [job(str(1001 + number), **changes) for number, changes in enumerate(others)]
+    observation = Observer().observe(snapshot(*refused, *waiting), ledger, frozenset({"dl"}))
+    found = jobs_of_same_limit(observation, [one.key for one in refused], ledger)
+    return {key.job_id: like.job_id for key, like in found.items()}
 
 
 def gpus(count, **more):
@@ -67,6 +78,24 @@ def test_a_license_concerns_jobs_of_every_user():
 def test_tasks_of_an_array_that_runs_as_many_as_it_may_are_not_tried():
     others = ({"array_job_id": 7}, {"array_job_id": 8}, {})
     assert spared("JobArrayTaskLimit", {"array_job_id": 7}, *others) == ["10"]
+
+
+def test_of_several_refused_jobs_each_that_asks_for_less_of_something_counts():
+    many_gpus, many_nodes = gpus(4), gpus(1, min_nodes=2, max_nodes=2)
+    larger = gpus(8, min_nodes=2, max_nodes=2)
+    others = (gpus(4), many_nodes, gpus(1), gpus(5))
+    assert refused_alike(larger, many_gpus, many_nodes, others=others) == {"1001": "2", "1002": "3", "1004": "2"}
+
+
+def test_each_request_is_read_once_however_many_jobs_are_refused(monkeypatch):
+    read = []
+    request_now = limit_backoff.request_now
+    monkeypatch.setattr(
+        limit_backoff, "request_now", lambda one, ledger: read.append(one.key) or request_now(one, ledger)
+    )
+    refused = [gpus(2 + number % 3, num_cpus=1 + number % 2) for number in range(60)]
+    assert refused_alike(*refused, others=[gpus(1)] * 50) == {}
+    assert len(read) == 60 + 50
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,44 @@ def test_reservations_are_kept_for_their_jobs():
     assert state.node_sets[state.jobs.node_set[1]].tolist() == [False, False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("change", "drawn"),
+    [
+        ({}, True),
+        ({"request": request(gpus_per_job=2, max_nodes=1)}, True),
+        ({"request": request(gpus_per_job=2)}, False),
+        ({"request": request(gpus_per_node=1, min_nodes=2)}, False),
+        ({"user": "bob"}, False),
+        ({"account": "other"}, False),
+        ({"reservation": "exam"}, False),
+    ],
+)
+def test_a_magnetic_reservation_takes_jobs_of_its_users_that_do_not_request_it(change, drawn):
+    course = SlurmReservation(
+        "course", frozenset({"n1"}), NOW_S - 10, NOW_S + 10_000, True, frozenset({"ann"}), frozenset({"lab"})
+    )
+    exam = SlurmReservation("exam", frozenset({"n1", "n2"}), NOW_S - 10, NOW_S + 10_000)
+    asks = job("1", **({"account": "lab"} | change))
+    others = (exam,) if asks.reservation else ()
+    state = observe(snapshot(asks, reservations=(course, *others))).state
+    row = int(state.jobs.node_set[0])
+    assert (row < 0 or bool(state.node_sets[row, 0])) is drawn
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        SlurmReservation("course", frozenset({"n1"}), NOW_S - 10, NOW_S + 10_000, False, frozenset({"ann"})),
+        SlurmReservation("course", frozenset({"n1"}), NOW_S + 10, NOW_S + 10_000, True, frozenset({"ann"})),
+        SlurmReservation("course", frozenset({"n1"}), NOW_S - 10, NOW_S + 10_000, True, frozenset({"-bob"})),
+        SlurmReservation("course", frozenset({"n1"}), NOW_S - 10, NOW_S + 10_000, True),
+    ],
+)
+def test_other_reservations_keep_jobs_off_that_do_not_request_them(course):
+    state = observe(snapshot(job("1"), reservations=(course,))).state
+    assert not state.node_sets[state.jobs.node_set[0], 0]
+
+
 def test_a_job_of_several_reservations_is_given_to_slurm():
     held = [
         SlurmReservation(name, frozenset({node}), NOW_S - 10, NOW_S + 10_000)

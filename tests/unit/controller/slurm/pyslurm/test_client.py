@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from enum import Flag, auto
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,25 @@ async def test_nodes_that_power_saving_has_off(state: str, started: int | None, 
     world = World(JobRow(id=7))
     world.module.nodes[0].state, world.module.nodes[0].slurmd_start_time = state, started
     assert (await world.client.snapshot()).nodes[0].available is available
+
+
+class ReservationFlags(Flag):
+    """Some of pyslurm's flags."""
+
+    MAGNETIC = auto()
+    FLEX = auto()
+
+
+async def test_jobs_that_a_magnetic_reservation_draws() -> None:
+    world = World()
+    (row,) = world.module.Reservations.load().values()
+    row.flags, row.users, row.accounts = ReservationFlags.MAGNETIC | ReservationFlags.FLEX, ["ann"], []
+    world.module.Reservations.load = lambda: {"r": row}
+    (found,) = (await world.client.snapshot()).reservations
+    assert (found.magnetic, found.users, found.accounts) == (True, frozenset({"ann"}), frozenset())
+    row.flags = ReservationFlags.FLEX
+    (found,) = (await world.client.snapshot()).reservations
+    assert not found.magnetic
 
 
 async def test_a_snapshot_keeps_what_has_not_changed() -> None:

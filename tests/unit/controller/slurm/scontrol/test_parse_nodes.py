@@ -84,7 +84,7 @@ def test_a_node_without_gpus() -> None:
         "IDLE", "MIXED", "ALLOCATED", "IDLE+PLANNED", "IDLE+RESERVED", "MIXED+CLOUD", "ALLOCATED+COMPLETING", "IDLE-",
         "IDLE+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "IDLE~", "IDLE+POWERING_UP", "IDLE+POWER_UP", "MIXED#",
         "MIXED+POWERED_DOWN", "IDLE+NOT_RESPONDING+POWERED_DOWN", "MIXED+NOT_RESPONDING+POWERING_UP",
-        "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP",
+        "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", "IDLE+MAINTENANCE+RESERVED", "IDLE+MAINT", "IDLE$",
     ],
 )  # fmt: skip
 def test_states_in_which_jobs_may_start(state: str) -> None:
@@ -95,8 +95,9 @@ def test_states_in_which_jobs_may_start(state: str) -> None:
     "state",
     [
         "DOWN", "DOWN*", "DOWN+DRAIN", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE*", "IDLE+NOT_RESPONDING", "UNKNOWN+NOT_RESPONDING",
-        "IDLE+MAINT", "IDLE+FAIL", "FUTURE", "IDLE+POWER_DOWN", "IDLE+POWER_DRAIN", "IDLE+INVALID_REG",
-        "IDLE+REBOOT_ISSUED", "ERROR", "IDLE+BLOCKED", "IDLE+POWERING_DOWN", "IDLE@", "IDLE$", "IDLE%", "IDLE!",
+        "IDLE+FAIL", "FUTURE", "IDLE+POWER_DOWN", "IDLE+POWER_DRAIN", "IDLE+INVALID_REG",
+        "IDLE+REBOOT_ISSUED", "ERROR", "IDLE+BLOCKED", "IDLE+POWERING_DOWN", "IDLE@", "IDLE%", "IDLE!",
+        "IDLE+MAINTENANCE+DRAIN",
         "DOWN+POWERED_DOWN+NOT_RESPONDING", "IDLE+DRAIN+POWERED_DOWN", "IDLE+POWERED_DOWN+POWER_DOWN", "IDLE+CLOUD+NOT_RESPONDING",
     ],
 )  # fmt: skip
@@ -123,6 +124,9 @@ def test_partitions_and_reservations() -> None:
     assert (drained.up, drained.max_time_s) == (False, None)
     reservation = f"ReservationName=r StartTime={at(10)} EndTime={at(20)} Duration=00:00:10 Nodes=n[3-4] NodeCnt=2"
     assert parse_reservation(reservation, CLOCK) == SlurmReservation("r", frozenset({"n3", "n4"}), 10.0, 20.0)
+    flags = " Flags=SPEC_NODES,MAGNETIC TRES=cpu=128 Users=ann,-bob Groups=(null) Accounts=(null) Licenses=(null)"
+    magnetic = parse_reservation(reservation + flags, CLOCK)
+    assert (magnetic.magnetic, magnetic.users, magnetic.accounts) == (True, frozenset({"ann", "-bob"}), frozenset())
 
 
 @pytest.mark.parametrize(
