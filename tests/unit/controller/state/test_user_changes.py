@@ -96,6 +96,27 @@ def test_a_pin_by_headway_is_not_the_users(ledger: Ledger, shown: ResourceReques
     assert ledger.originals == before
 
 
+@pytest.mark.parametrize("size", [None, 8])
+@pytest.mark.parametrize("held", [False, True])
+def test_nodes_that_a_placed_job_excludes_are_excluded_by_its_user(held: bool, size: int | None) -> None:
+    # given a job that was bound to a node, in its own size or in another one
+    ledger = ledger_of(EACH, 8, size=size)
+    # when it shows an excluded node, its GPUs being those of the pin
+    shown = job("1", held=held, request=replace(ON_ONE, excluded_nodes=("n1",)))
+    assert note_change_after_pin(shown, ledger)
+    # then its user has excluded it, and its size is as before
+    assert ledger.originals[KEY] == replace(EACH, excluded_nodes=("n1",))
+    assert (KEY in ledger.relocations) is (size is not None)
+    assert not note_change_after_pin(shown, ledger)
+
+
+def test_a_user_may_exclude_nodes_and_change_the_gpus_of_a_placed_job_at_once() -> None:
+    ledger = ledger_of(replace(EACH, excluded_nodes=("n3",)), 8)
+    shown = job("1", held=False, request=replace(ON_ONE, gpus_per_node=2, excluded_nodes=("n1",)))
+    assert note_change_after_pin(shown, ledger)
+    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, excluded_nodes=("n1",))
+
+
 def test_a_pin_of_an_earlier_run_and_a_job_that_runs_show_no_change() -> None:
     ledger, shown = ledger_of(EACH, 8), replace(ON_ONE, gpus_per_node=2)
     assert not note_change_after_pin(job("1", request=shown, restarts=1), ledger)
@@ -306,6 +327,22 @@ async def test_a_change_between_a_placement_and_its_refusal_counts(tmp_path: Pat
     lower(world, key)
     await world.go_on(60)
     assert list(world.nodes(key).values()) == [2]
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_a_node_that_is_excluded_after_a_placement_stays_excluded(tmp_path: Path, node: str) -> None:
+    # given a job that was bound to n1, where Slurm does not start it
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(3)
+    assert world.slurm.job(key.job_id).request.required_nodes == ("n1",)
+    # when its user excludes a node
+    world.slurm.update(key.job_id, ExcNodeList=node)
+    await world.go_on(60)
+    # then it runs without that node, and shows that it is excluded
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+    assert world.slurm.job(key.job_id).request.excluded_nodes == (node,)
 
 
 async def test_a_change_right_before_a_refusal_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
