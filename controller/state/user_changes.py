@@ -78,6 +78,26 @@ def may_show_a_change(last: SlurmJob, job: SlurmJob) -> bool:
     return all(one.phase is Phase.PENDING and not one.is_impossible for one in (last, job))
 
 
+def counts_differently(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
+    """Return whether the user of a held job has changed something that a limit may count, between two readings.
+
+    Only for readings between which Headway has not changed the request. Changes of requests that the ledger keeps are left to the
+    functions above.
+    """
+    if not (last.held and job.held) or last.restarts != job.restarts:
+        return False
+    if _counted(last) != _counted(job):
+        return True
+    if job.key in ledger.originals or not may_show_a_change(last, job):
+        return False
+    return _since(last, job, last.request) != last.request
+
+
+def _counted(job: SlurmJob) -> tuple[object, ...]:
+    """Return what Slurm counts by, which Headway never changes. Slurm itself changes the order of several partitions."""
+    return (job.account, job.qos, frozenset(job.partition.split(",")), job.time_limit_s, job.licenses)
+
+
 def request_of_a_changed_job(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:
     """Return the user's request for a job of another form that was requeued since this pin of its id; None if it is another job.
 

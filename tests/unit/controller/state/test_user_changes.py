@@ -19,6 +19,7 @@ from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
 from controller.state.user_changes import (
+    counts_differently,
     note_change_after_pin,
     note_change_of_restored,
     note_change_since,
@@ -222,6 +223,35 @@ def test_a_node_list_is_never_the_users(then: dict[str, object], now: dict[str, 
     first, second = (job("1", request=replace(ON_ONE, **changes), held=True) for changes in (then, now))  # type: ignore[arg-type]
     assert not note_change_since(first, second, ledger)
     assert ledger.originals == {KEY: EACH}
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({}, False),
+        ({"request": replace(EACH, gpus_per_node=2)}, True),
+        ({"request": replace(EACH, min_nodes=2)}, True),
+        ({"request": replace(EACH, num_cpus=9)}, False),
+        ({"request": ON_ONE}, False),
+        ({"qos": "high"}, True),
+        ({"account": "other"}, True),
+        ({"partition": "dl2"}, True),
+        ({"partition": "long,dl"}, False),
+        ({"time_limit_s": 60.0}, True),
+        ({"licenses": "matlab"}, True),
+        ({"qos": "high", "held": False}, False),
+        ({"qos": "high", "restarts": 1}, False),
+    ],
+)
+def test_what_a_limit_may_count_is_the_users_change(change: dict[str, object], counts: bool) -> None:
+    last = job("1", request=EACH, partition="dl,long" if change.get("partition") == "long,dl" else "dl")
+    assert counts_differently(last, replace(last, **change), Ledger()) is counts  # type: ignore[arg-type]
+
+
+def test_a_change_of_a_request_that_the_ledger_keeps_counts_by_its_own_rules() -> None:
+    last = job("1", request=EACH)
+    assert not counts_differently(last, replace(last, request=replace(EACH, gpus_per_node=2)), ledger_of(EACH))
+    assert counts_differently(last, replace(last, qos="high"), ledger_of(EACH))
 
 
 def test_a_job_on_the_nodes_of_the_pin_that_was_requeued_since_is_the_same_job() -> None:
