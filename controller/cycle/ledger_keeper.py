@@ -5,7 +5,7 @@ It is the first step of a cycle, and does not call Slurm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 import structlog
@@ -24,6 +24,7 @@ from controller.state.journal import Intent, Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
 from controller.state.user_changes import (
+    counts_differently,
     may_show_a_change,
     note_change_after_pin,
     note_change_of_restored,
@@ -93,7 +94,8 @@ class LedgerKeeper:
                 before, jobs, lambda job, former: may_be_same(job, former, self._ledger), since_s=self._read_s
             )
             touched |= self._apply_changes(found, before, snapshot)
-            touched |= self._note_changes_of_users(before, jobs)
+            changed = self._note_changes_of_users(before, jobs)
+            touched |= changed | self._forget_limits(before, jobs, changed)
             requeued = {job.key: former for former, job in found.requeued}
             last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
             runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
@@ -228,6 +230,25 @@ class LedgerKeeper:
             if self._note_change(last, job):
                 found.add(key)
                 self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
+        return found
+
+    def _forget_limits(
+        self, before: Mapping[JobKey, SlurmJob], jobs: Mapping[JobKey, SlurmJob], changed: Set[JobKey]
+    ) -> set[JobKey]:
+        """Forget refusals for a limit of jobs whose users have changed them since. Returns the keys of these jobs.
+
+        `changed`: those of which the ledger has a new request.
+        """
+        found: set[JobKey] = set()
+        for key, refusal in list(self._ledger.refusals.items()):
+            last, job = before.get(key), jobs.get(key)
+            if not refusal.is_for_limit or last is None or job is None or job is last:
+                continue
+            if key in changed or (counts_differently(last, job, self._ledger) and self._is_unchanged_by_us(key)):
+                del self._ledger.refusals[key]
+                found.add(key)
+                why = "it was changed in Slurm, and is tried again at once"
+                self._events.add("held", key.job_id, f"was refused for a limit ({refusal.slurm_reason}); {why}")
         return found
 
     def _note_change(self, last: SlurmJob | None, job: SlurmJob) -> bool:

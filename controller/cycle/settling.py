@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from controller.base.events import EventLog
+from controller.base.text import count
 from controller.cycle.ledger_keeper import LedgerKeeper
 from controller.cycle.limit_backoff import jobs_of_same_limit
 from controller.cycle.refusals import hopeless, overdue
 from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.hand_over import HandOver
-from controller.cycle.stranded import stranded
+from controller.cycle.stranded import beyond_limits, stranded
 from controller.observe.observer import Observation
 from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
 from controller.state.journal import Journal
@@ -67,7 +68,11 @@ class Settling:
         free_again = stranded(observation, self._ledger)
         if free_again:
             self._clear_constraints(free_again)
-        return await self._read_again(observation.snapshot, changed) if changed or free_again else None
+        other_sizes = beyond_limits(observation, self._ledger)
+        if other_sizes:
+            self._set_sizes(other_sizes)
+        ours = free_again or other_sizes
+        return await self._read_again(observation.snapshot, changed) if changed or ours else None
 
     async def _adopt(self, observation: Observation, handed: set[JobKey]) -> list[JobKey]:
         """Take jobs into the queue. Returns those that were taken."""
@@ -80,6 +85,14 @@ class Settling:
             self._ledger.clear_constraint(key)
             self._events.add("preempt", key.job_id, why)
         self._journal.save_jobs(self._ledger, reasons)
+
+    def _set_sizes(self, sizes: Mapping[JobKey, int | None]) -> None:
+        for key, gpus in sizes.items():
+            before = self._ledger.relocations[key].gpus
+            self._ledger.set_size(key, gpus)
+            now = "as many GPUs as it asks for" if gpus is None else count(gpus, "GPU")
+            self._events.add("preempt", key.job_id, f"gets {now}, and not {before}, which its user no longer allows")
+        self._journal.save_jobs(self._ledger, sizes)
 
     async def _read_again(self, snapshot: SlurmSnapshot, keys: Sequence[JobKey]) -> SlurmSnapshot:
         fresh = await self._client.read(keys)

@@ -74,6 +74,10 @@ class Observation:
     by_partition: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """Rows of waiting jobs of several partitions: the partitions in which each can start, with the rows of their node sets."""
 
+    def partitions_of(self, row: int) -> tuple[tuple[str, int], ...]:
+        """Return the partitions in which the waiting job of that row can start, each with the row of its node set."""
+        return self.by_partition.get(row) or ((self.rows[row].partition, int(self.state.jobs.node_set[row])),)
+
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Return the jobs in that role."""
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]

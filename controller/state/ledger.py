@@ -166,6 +166,11 @@ class Ledger:
         self.set_constraint(key, RelocationConstraint(gpus=constraint.gpus))
         return True
 
+    def set_size(self, key: JobKey, gpus: int | None) -> None:
+        """Set the number of GPUs of a job that may have to go to certain nodes; None: its own."""
+        constraint = replace(self.relocations.pop(key, RelocationConstraint()), gpus=gpus)
+        self.set_constraint(key, constraint)
+
     def note_start(self, key: JobKey, num_gpus: int) -> bool:
         """Record that the job runs on that many GPUs, and may go anywhere next time. Returns whether anything has changed."""
         changed = self.clear_constraint(key)

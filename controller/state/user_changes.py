@@ -4,7 +4,8 @@ A job that has been placed shows the nodes that Headway chose, and perhaps its G
 all the same. Such a change has to reach the job's own request in the ledger, or the next placement would write the old numbers over
 it. A change by Headway must never count as one by the user, so there are only three sources:
 
-- Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs is the user's.
+- Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs is the user's. Other excluded
+  nodes are the user's too, because a pin excludes none.
 - A request that has been restored, and that the ledger keeps: Slurm does not show all of it, or has not answered. In the user's
   form, and without nodes, Headway itself writes another number of GPUs only for a job that it has resized.
 - Two readings of a waiting job between which Headway has ordered nothing. Slurm itself changes no number of GPUs of a waiting job,
@@ -33,10 +34,14 @@ def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
     original, pin = ledger.originals.get(job.key), ledger.pins.get(job.key)
     if original is None or pin is None or job.phase is not Phase.PENDING or job.restarts != pin.restarts:
         return False
+    excluded = set(job.request.excluded_nodes) != set(original.excluded_nodes)
+    if excluded:
+        original = replace(original, excluded_nodes=job.request.excluded_nodes)
+        ledger.originals[job.key] = original
     if job.held and _is_resized(job, ledger):
-        return False  # it may show a pin in another size still, if the newest one was saved and never sent
+        return excluded  # it may show a pin in another size still, if the newest one was saved and never sent
     newest = _after_pin(job.request, pin, original)
-    return newest is not None and _keep(job, newest, ledger)
+    return excluded if newest is None else _keep(job, newest, ledger)
 
 
 def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
@@ -71,6 +76,26 @@ def may_show_a_change(last: SlurmJob, job: SlurmJob) -> bool:
     if set(last.request.required_nodes) != set(job.request.required_nodes):
         return False
     return all(one.phase is Phase.PENDING and not one.is_impossible for one in (last, job))
+
+
+def counts_differently(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
+    """Return whether the user of a held job has changed something that a limit may count, between two readings.
+
+    Only for readings between which Headway has not changed the request. Changes of requests that the ledger keeps are left to the
+    functions above.
+    """
+    if not (last.held and job.held) or last.restarts != job.restarts:
+        return False
+    if _counted(last) != _counted(job):
+        return True
+    if job.key in ledger.originals or not may_show_a_change(last, job):
+        return False
+    return _since(last, job, last.request) != last.request
+
+
+def _counted(job: SlurmJob) -> tuple[object, ...]:
+    """Return what Slurm counts by, which Headway never changes. Slurm itself changes the order of several partitions."""
+    return (job.account, job.qos, frozenset(job.partition.split(",")), job.time_limit_s, job.licenses)
 
 
 def request_of_a_changed_job(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:

@@ -20,7 +20,7 @@ from controller.base.events import EventLog
 from controller.base.text import listed
 from controller.cycle.decision.plan import Plan, Start
 from controller.cycle.decision.policy_stops import leaves
-from controller.cycle.room.capacity import Need
+from controller.cycle.room.claims import Claim, index_of, is_wanted, place_within
 from controller.cycle.room.queue import Cluster, Wanted
 from controller.observe.observer import Observation
 from controller.observe.role import Role
@@ -28,26 +28,15 @@ from controller.preempt.budget import mode_of
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode
-from controller.state.ledger import Ledger
+from controller.state.ledger import NODES_AWAY, Ledger
 from controller.state.preemption import Cause, Stage
-from policies.model import ClusterState, Placement
+from policies.model import ClusterState
 
 BY_RULES = "Slurm's rules of preemption"
 """Stands for the policy that placed a job in the place of others."""
 _MARGIN_S = 30.0
 """Time that Slurm may need beyond the grace of a stopped job, seconds: it looks for jobs whose grace is over every few seconds."""
 _NAMED = 3
-_ANY_NODE = -1
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """Nodes that Headway empties for a waiting job, and the GPUs on each."""
-
-    nodes: tuple[str, ...]
-    gpus: tuple[int, ...]
-    until_s: float
-    why: str
 
 
 @dataclass(slots=True)
@@ -78,7 +67,7 @@ class SlurmPreemption:
         self._ledger = ledger
         self._events = events
         self._rules = rules
-        self._claims: dict[JobKey, _Claim] = {}
+        self._claims: dict[JobKey, Claim] = {}
         """Nodes that are becoming empty for each job. Bound: the jobs that waited at the last plan."""
         self._stopping: dict[JobKey, tuple[JobKey, float]] = {}
         """Jobs that Slurm stops, the job for which, and the time until which Slurm may need for that.
@@ -89,11 +78,23 @@ class SlurmPreemption:
         state = observation.state
         if not self._claims:
             return state
-        waits = {observation.rows[row].key for row in state.pending.tolist()}
-        self._claims = {key: claim for key, claim in self._claims.items() if key in waits}
+        self._drop_claims(observation)
         claimed = {node for claim in self._claims.values() for node in claim.nodes}
         barred = np.array([name in claimed for name in state.nodes.names], dtype=np.bool_)
         return replace(state, nodes=replace(state.nodes, available=state.nodes.available & ~barred))
+
+    def _drop_claims(self, observation: Observation) -> None:
+        """Drop the claims of jobs that no longer wait, or cannot start there as they are now."""
+        waits = {observation.rows[row].key: row for row in observation.state.pending.tolist()}
+        index = index_of(observation)
+        for key, claim in list(self._claims.items()):
+            if key in waits and is_wanted(claim, observation, waits[key], index):
+                continue
+            del self._claims[key]
+            if key in waits:
+                why = "its request, or the nodes that it may use, have changed"
+                nodes = listed(claim.nodes, _NAMED)
+                self._events.add("preempt", key.job_id, f"gives up {nodes}, which others leave for it: {why}")
 
     def added(
         self, observation: Observation, plan: Plan, settings: ControllerSettings, now_s: float
@@ -121,40 +122,33 @@ class SlurmPreemption:
 
         The claim of a job that is started stays until the job no longer waits, because its start may fail.
         """
-        state, capacity = turn.observation.state, turn.cluster.capacity
-        index = {name: node for node, name in enumerate(state.nodes.names)}
+        index, capacity = index_of(turn.observation), turn.cluster.capacity
         later = capacity.without(one.leaves for one in turn.cluster.leaving)
         for key, claim in list(self._claims.items()):
             del self._claims[key]
-            if key not in waits or turn.now_s >= claim.until_s or any(node not in index for node in claim.nodes):
+            if key not in waits or turn.now_s >= claim.until_s:
                 continue
             row = waits[key]
-            need = Need.of(state, row, _ANY_NODE)  # it may be in another of its partitions than the policy sees
-            placement = Placement.of({index[node]: gpus for node, gpus in zip(claim.nodes, claim.gpus, strict=True)})
-            if capacity.holds(need, placement):
-                self._claims[key] = claim
-                turn.starts.append(Start(row, placement, claim.why))
-            elif later.holds(need, placement):
-                self._claims[key] = claim
+            if (found := place_within(claim, turn.observation, row, index, capacity, capacity)) is not None:
+                turn.starts.append(Start(row, found[1], claim.why))
+            elif (found := place_within(claim, turn.observation, row, index, later, capacity)) is not None:
                 turn.making_room[row] = claim.why
             else:
                 continue  # a job on these nodes was not stopped
-            capacity.take(need, placement)
-            later.take(need, placement)
+            self._claims[key] = claim
+            capacity.take(*found)
+            later.take(*found)
 
     def _take(self, turn: _Turn, wanted: Wanted) -> None:
         """Stop the jobs that can save; where there are none, let Slurm stop all of them."""
         rows, names, place = turn.observation.rows, turn.observation.state.nodes.names, wanted.room.placement
         job, others = rows[wanted.row], [one.job for one in wanted.room.stops]
         rule = turn.rules.because(job, others)
-        # Slurm checks limits before it stops jobs, so none is stopped again for a job that it refuses.
-        refusal = self._ledger.refusals.get(job.key)
-        refused = refusal is not None and not refusal.is_for_boot
-        saving = [] if refused else [other for other in others if self._can_save(turn, other)]
+        saving = [] if self._is_refused(job) else [other for other in others if self._can_save(turn, other)]
         if begun := self._begin(saving, job, rule):
             why = f"{_jobs(begun)} saved and stopped for it: {rule}"
             until_s = turn.now_s + turn.settings.preemption_within_s + _MARGIN_S
-            self._claims[job.key] = _Claim(tuple(names[node] for node in place.nodes), place.gpus, until_s, why)
+            self._claims[job.key] = Claim.of(job, place, names, until_s, why)
             turn.making_room[wanted.row] = why
             return
         partitions = turn.cluster.partitions
@@ -163,6 +157,14 @@ class SlurmPreemption:
         for other in others:
             self._stopping[other.key] = job.key, turn.now_s + frees_s
             self._events.add("preempt", other.key.job_id, f"Slurm stops it for job {job.key.job_id}: {rule}")
+
+    def _is_refused(self, job: SlurmJob) -> bool:
+        """Return whether Slurm has refused the job, so that others may save for it in vain: Slurm checks limits before it stops
+        jobs. Where only the nodes were away, it is tried on others now."""
+        refusal = self._ledger.refusals.get(job.key)
+        if refusal is None or refusal.is_for_boot:
+            return False
+        return not refusal.slurm_reason.startswith(NODES_AWAY)
 
     def _begin(self, saving: Iterable[SlurmJob], job: SlurmJob, rule: str) -> list[SlurmJob]:
         """Request the jobs to save. Returns those that do."""

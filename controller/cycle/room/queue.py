@@ -99,8 +99,7 @@ class Cluster:
     ) -> Iterator[Wanted | None]:
         """Yield the room for the job in each of its partitions; None where there is none. Adds to the requests that were tried."""
         job, state = self._observation.rows[row], self._observation.state
-        each = self._observation.by_partition.get(row) or ((job.partition, int(state.jobs.node_set[row])),)
-        for name, node_set in each:
+        for name, node_set in self._observation.partitions_of(row):
             if (group := (job.qos, name)) not in self._below:
                 self._below[group] = self._stoppable(replace(job, partition=name))
             if not self._below[group]:

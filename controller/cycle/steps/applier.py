@@ -80,8 +80,10 @@ class Applier:
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
         """Pin the jobs to the plan's nodes, and release those that were pinned: piece by piece, until a piece is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
+        jobs, (least, most) = observation.state.jobs, observation.state.jobs.sizes
         for key, start in by_key.items():
-            if start.placement.num_gpus != observation.state.jobs.num_gpus[start.row]:
+            elastic = least[start.row] < most[start.row]
+            if elastic and start.placement.num_gpus != jobs.num_gpus[start.row]:
                 # Saved with the pin. If the job is not started, it waits in this size, and the policy may choose another one.
                 constraint = self._ledger.relocations.get(key, RelocationConstraint())
                 self._ledger.set_constraint(key, replace(constraint, gpus=start.placement.num_gpus))

@@ -472,3 +472,34 @@ async def test_a_job_that_waited_long_for_a_limit_is_soon_placed_on_other_nodes(
     await world.go_on(8)
     assert list(world.nodes(key)) != ["n1"]
     assert world.phase(key) is Phase.RUNNING
+
+
+@pytest.mark.parametrize("requeued", [False, True], ids=["first run", "requeued"])
+async def test_a_job_that_its_user_changes_after_a_refusal_for_a_limit_is_tried_at_once(tmp_path, requeued):
+    # given a job of more GPUs than its user may have, which was refused several times
+    world = World(tmp_path, ClusterDescription(limits=(GpuLimit(user="bob", gpus=4, reason="AssocGrpGRES"),)))
+    key = world.sbatch(1000.0, gpus_per_node=4 if requeued else 8, user="bob")
+    if requeued:
+        await world.go_on(5)
+        world.slurm.requeue(key.job_id, held=True)
+        await world.go_on(10)
+        world.slurm.update(key.job_id, TresPerNode="gres:gpu:8")
+        await world.go_on(3)
+        world.slurm.user_release(key.job_id)
+    await world.go_on(200)
+    ((key, refusal),) = world.ledger.refusals.items()
+    assert refusal.retry_at_s - world.clock.now() > 60.0
+    # when its user wants fewer
+    world.slurm.update(key.job_id, TresPerNode="gres:gpu:2")
+    await world.go_on(4)
+    # then it runs at once, and not after the pause
+    assert world.phase(key) is Phase.RUNNING
+    assert key not in world.ledger.refusals
+
+
+async def test_a_job_that_is_not_changed_waits_after_a_refusal_for_a_limit(tmp_path):
+    world = World(tmp_path, ClusterDescription(limits=(GpuLimit(user="bob", gpus=4, reason="AssocGrpGRES"),)))
+    key = world.sbatch(1000.0, gpus_per_node=8, user="bob")
+    await world.go_on(200)
+    refused = [event for event in world.events.recent(key.job_id) if event.text.startswith("Slurm refuses it")]
+    assert len(refused) == world.ledger.refusals[key].count < 8

@@ -28,6 +28,15 @@ def test_a_job_that_has_arrived_may_go_anywhere_next_time_but_keeps_its_size():
     assert ledger.relocations == {OLD: RelocationConstraint(avoid=frozenset({"n2"}), gpus=4)}
 
 
+def test_another_size_leaves_the_nodes_as_they_are():
+    ledger = Ledger()
+    ledger.set_constraint(OLD, RelocationConstraint(only=frozenset({"n1"}), gpus=4))
+    ledger.set_size(OLD, 2)
+    assert ledger.relocations == {OLD: RelocationConstraint(only=frozenset({"n1"}), gpus=2)}
+    ledger.set_size(OLD, None)
+    assert ledger.relocations == {OLD: RelocationConstraint(only=frozenset({"n1"}))}
+
+
 def test_nothing_is_kept_of_a_job_that_may_go_anywhere():
     ledger = Ledger()
     ledger.set_constraint(OLD, RelocationConstraint())

@@ -19,6 +19,7 @@ from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
 from controller.state.user_changes import (
+    counts_differently,
     note_change_after_pin,
     note_change_of_restored,
     note_change_since,
@@ -94,6 +95,27 @@ def test_a_pin_by_headway_is_not_the_users(ledger: Ledger, shown: ResourceReques
     before = dict(ledger.originals)
     assert not note_change_after_pin(job("1", request=shown), ledger)
     assert ledger.originals == before
+
+
+@pytest.mark.parametrize("size", [None, 8])
+@pytest.mark.parametrize("held", [False, True])
+def test_nodes_that_a_placed_job_excludes_are_excluded_by_its_user(held: bool, size: int | None) -> None:
+    # given a job that was bound to a node, in its own size or in another one
+    ledger = ledger_of(EACH, 8, size=size)
+    # when it shows an excluded node, its GPUs being those of the pin
+    shown = job("1", held=held, request=replace(ON_ONE, excluded_nodes=("n1",)))
+    assert note_change_after_pin(shown, ledger)
+    # then its user has excluded it, and its size is as before
+    assert ledger.originals[KEY] == replace(EACH, excluded_nodes=("n1",))
+    assert (KEY in ledger.relocations) is (size is not None)
+    assert not note_change_after_pin(shown, ledger)
+
+
+def test_a_user_may_exclude_nodes_and_change_the_gpus_of_a_placed_job_at_once() -> None:
+    ledger = ledger_of(replace(EACH, excluded_nodes=("n3",)), 8)
+    shown = job("1", held=False, request=replace(ON_ONE, gpus_per_node=2, excluded_nodes=("n1",)))
+    assert note_change_after_pin(shown, ledger)
+    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, excluded_nodes=("n1",))
 
 
 def test_a_pin_of_an_earlier_run_and_a_job_that_runs_show_no_change() -> None:
@@ -203,6 +225,35 @@ def test_a_node_list_is_never_the_users(then: dict[str, object], now: dict[str, 
     assert ledger.originals == {KEY: EACH}
 
 
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({}, False),
+        ({"request": replace(EACH, gpus_per_node=2)}, True),
+        ({"request": replace(EACH, min_nodes=2)}, True),
+        ({"request": replace(EACH, num_cpus=9)}, False),
+        ({"request": ON_ONE}, False),
+        ({"qos": "high"}, True),
+        ({"account": "other"}, True),
+        ({"partition": "dl2"}, True),
+        ({"partition": "long,dl"}, False),
+        ({"time_limit_s": 60.0}, True),
+        ({"licenses": "matlab"}, True),
+        ({"qos": "high", "held": False}, False),
+        ({"qos": "high", "restarts": 1}, False),
+    ],
+)
+def test_what_a_limit_may_count_is_the_users_change(change: dict[str, object], counts: bool) -> None:
+    last = job("1", request=EACH, partition="dl,long" if change.get("partition") == "long,dl" else "dl")
+    assert counts_differently(last, replace(last, **change), Ledger()) is counts  # type: ignore[arg-type]
+
+
+def test_a_change_of_a_request_that_the_ledger_keeps_counts_by_its_own_rules() -> None:
+    last = job("1", request=EACH)
+    assert not counts_differently(last, replace(last, request=replace(EACH, gpus_per_node=2)), ledger_of(EACH))
+    assert counts_differently(last, replace(last, qos="high"), ledger_of(EACH))
+
+
 def test_a_job_on_the_nodes_of_the_pin_that_was_requeued_since_is_the_same_job() -> None:
     pin = PinRecord(("n1", "n2"), (4, 4), 0, 100.0, "fifo", "")
     fewer = replace(ON_TWO, gpus_per_node=2)
@@ -306,6 +357,22 @@ async def test_a_change_between_a_placement_and_its_refusal_counts(tmp_path: Pat
     lower(world, key)
     await world.go_on(60)
     assert list(world.nodes(key).values()) == [2]
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_a_node_that_is_excluded_after_a_placement_stays_excluded(tmp_path: Path, node: str) -> None:
+    # given a job that was bound to n1, where Slurm does not start it
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(3)
+    assert world.slurm.job(key.job_id).request.required_nodes == ("n1",)
+    # when its user excludes a node
+    world.slurm.update(key.job_id, ExcNodeList=node)
+    await world.go_on(60)
+    # then it runs without that node, and shows that it is excluded
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+    assert world.slurm.job(key.job_id).request.excluded_nodes == (node,)
 
 
 async def test_a_change_right_before_a_refusal_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

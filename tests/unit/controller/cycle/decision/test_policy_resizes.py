@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
@@ -116,6 +119,36 @@ async def test_the_size_survives_a_restart_of_the_controller(tmp_path):
     jobs = (await world.turn()).observation.state.jobs
     assert jobs.num_gpus.tolist() == [16, 16]
     assert [world.phase(key) for key in keys] == [Phase.RUNNING, Phase.RUNNING]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "limits", "size"),
+    [
+        (4, "max-gpus:8", 8),
+        (4, "min-gpus:20+max-gpus:24", 20),
+        (4, "max-gpus:16", 16),
+        (1, "max-gpus:6", 6),
+        (4, "max-gpus:100+min-gpus:50", 4),
+    ],
+    ids=["fewer", "more", "as before", "one task", "its own"],
+)
+async def test_a_size_that_its_user_no_longer_allows_is_not_given_to_a_job(tmp_path, tasks, limits, size):
+    # given a job of 4 GPUs that was given 16, and has to be placed again
+    world = world_of(tmp_path, Drf(elastic=True, round_s=30.0))
+    request = sbatch_request(gpus=4, ntasks=tasks)
+    key = world.sbatch(5000.0, request=request, comment=ELASTIC, traps=frozenset({"USR1"}))
+    await world.go_on(3)
+    assert gpus_of(world, key) == 16
+    world.slurm.requeue(key.job_id, held=True)
+    await world.go_on(5)
+    # when its user sets other limits before that, and the policy resizes no jobs any more
+    waits = world.slurm.job(key.job_id)
+    waits.submission = replace(waits.submission, comment=f"headway=preemptible+{limits}")
+    await world.decider.use(Served(load_policy("fifo")), None)
+    world.slurm.user_release(key.job_id)
+    await world.go_on(10)
+    # then it starts in the nearest size that its user allows
+    assert gpus_of(world, key) == size
 
 
 async def test_epochs_and_progress_are_stated_and_reported(tmp_path):
