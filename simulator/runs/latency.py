@@ -90,7 +90,7 @@ def _latency(scenario: Scenario, name: str, decisions: int | None, on_progress: 
 def _timed(
     scenario: Scenario, name: str, timed: Timed, decisions: int | None, on_progress: Callable[[float], None]
 ) -> Latency:
-    simulation, _ = scenario.simulation(timed)
+    simulation = scenario.simulation(timed)
     jobs = len(simulation.trace)
     were_frozen = gc.get_freeze_count() > 0
     gc.freeze()

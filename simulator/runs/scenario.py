@@ -32,14 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Everything that the runs of several policies share."""
+    """Everything that the runs of several policies share. Invariant: all of them run the jobs of `trace`, with equal draws."""
 
     options: RunOptions
     trace: Trace
+    """The jobs that are run: with --drop-impossible, those that the empty cluster can hold by every rule of placement."""
     cluster: Cluster
     settings: Settings
     read_s: float
     """Seconds that reading the trace took."""
+    dropped: int = 0
+    """Number of jobs of the trace that --drop-impossible left out."""
 
     @classmethod
     def of(cls, options: RunOptions, *, record: bool) -> Scenario:
@@ -49,22 +52,29 @@ class Scenario:
         begin = time.perf_counter()
         trace = _with_models(read_trace(options.trace, options.limit), options)
         read_s = time.perf_counter() - begin
-        return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
+        return cls._with(options, trace, cluster, record, read_s)
 
     @classmethod
     def on(cls, options: RunOptions, trace: Trace, cluster: Cluster) -> Scenario:
         """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError."""
         models_of(options.slowdown, options, cluster)
-        trace = _with_models(trace, options)
-        return cls(options, trace, cluster, _settings(options, cluster, trace, record=False), 0.0)
+        return cls._with(options, _with_models(trace, options), cluster, False, 0.0)
 
-    def simulation(self, policy: Policy) -> tuple[Simulation, int]:
-        """Return a simulation of that policy that has not begun, and the number of dropped jobs. Raises SimulatorError."""
-        trace, dropped = self._possible(policy)
+    @classmethod
+    def _with(cls, options: RunOptions, trace: Trace, cluster: Cluster, record: bool, read_s: float) -> Scenario:
+        # Models and failures are drawn for the whole trace, so that they do not depend on which jobs are dropped.
+        settings = _settings(options, cluster, trace, record)
+        kept = _kept(trace, cluster) if options.drop_impossible else trace
+        return cls(options, kept, cluster, settings, read_s, len(trace) - len(kept))
+
+    def simulation(self, policy: Policy) -> Simulation:
+        """Return a simulation of that policy that has not begun. Raises SimulatorError."""
+        if not self.options.drop_impossible:
+            self._refuse_impossible(policy)
         models = self.models(policy)
         # A policy that is defined by its rule sees no state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
-        return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+        return Simulation(self.trace, self.cluster, policy, self.settings, models, profiles)
 
     def under_rule(self, rule: str, policy: Policy) -> Simulation:
         """Return a simulation of the rule that has not begun, whose copies may go on under `policy`.
@@ -103,7 +113,7 @@ class Scenario:
             "policy": name,
             "policy_source": policy.spec.source,
             "trace": str(options.trace),
-            "trace_rows": len(self.trace),
+            "trace_rows": len(self.trace) + self.dropped,
             "limit": options.limit,
             "cluster": options.cluster,
             "nodes": self.cluster.num_nodes,
@@ -124,25 +134,29 @@ class Scenario:
             **({} if (remote := as_remote(policy)) is None else {"fallback_decisions": remote.fallback_decisions}),
         }
 
-    def _possible(self, policy: Policy) -> tuple[Trace, int]:
-        """Return the jobs that fit on the cluster, and the number of others. Raises TraceError if these must not be dropped."""
+    def _refuse_impossible(self, policy: Policy) -> None:
+        """Raise TraceError if the policy can never place some job on the cluster."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
         fits = JobSizes(self.trace, self.cluster).possible(layout)
-        dropped = len(self.trace) - int(fits.sum())
-        if not dropped:
-            return self.trace, 0
-        if self.options.drop_impossible:
-            return self.trace.take(fits), dropped
+        impossible = len(self.trace) - int(fits.sum())
+        if not impossible:
+            return
         row = int(np.flatnonzero(~fits)[0])
         total, nodes = self.cluster.num_gpus, self.cluster.num_nodes
         raise TraceError(
             f"is more than the cluster ({total} GPUs on {nodes} nodes) can ever give job {self.trace.job_ids[row]}",
-            mend=f"take a larger cluster, or leave such jobs ({dropped}) out with --drop-impossible",
+            mend=f"take a larger cluster, or leave such jobs ({impossible}) out with --drop-impossible",
             path=self.options.trace,
             line=int(self.trace.file_rows[row]) + 2,
             column="num_gpus",
             text=str(self.trace.num_gpus[row]),
         )
+
+
+def _kept(trace: Trace, cluster: Cluster) -> Trace:
+    """Return the jobs that fit on the empty cluster by every rule of placement: the same ones for all policies."""
+    fits = JobSizes(trace, cluster).always_possible()
+    return trace if fits.all() else trace.take(fits)
 
 
 _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}

@@ -34,7 +34,7 @@ def start_figures(run: RunOptions, policy: str, options: StartOptions, on_progre
     trace = with_limits(read_trace(run.trace, run.limit), run.seed or 0)
     scenario = Scenario.on(replace(run, estimates="limit"), trace, parse_cluster(run.cluster))
     with opened_policy(policy, scenario.options, lenient=True) as made_policy:
-        simulation, _ = scenario.simulation(made_policy)
+        simulation = scenario.simulation(made_policy)
         deciding = DecidingRule.of(made_policy)
         replay = Replay(simulation, deciding, every=options.every, samples=options.samples, seed=run.seed or 0)
         made = replay.run(on_progress)

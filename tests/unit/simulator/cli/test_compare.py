@@ -59,6 +59,53 @@ def test_options_go_to_those_that_take_them(compare) -> None:
     assert (code, err) == (2, "headway-sim compare: none of the policies takes --placement; leave it out\n")
 
 
+MIXED = """
+[[nodes]]
+gpus = 8
+count = 1
+[[nodes]]
+gpus = 4
+count = 2
+"""
+"""Nodes of two sizes. Consolidated, a job of 14 GPUs asks for a node of 8 and one of 6, which there is not; anywhere, it fits."""
+
+
+def mixed(tmp_path: Path) -> list[object]:
+    """Return the words for a cluster of two kinds of nodes, and a trace of which one job fits only without consolidation."""
+    (tmp_path / "mixed.toml").write_text(MIXED)
+    trace = write(tmp_path / "mixed.csv", [(0.0, 2, 10.0), (1.0, 14, 5.0), (2.0, 4, 20.0), (3.0, 64, 20.0)])
+    return ["--trace", trace, "--cluster", tmp_path / "mixed.toml", "--drop-impossible"]
+
+
+def test_all_policies_run_the_same_jobs_whatever_their_rule_of_placement(compare, tmp_path: Path) -> None:
+    code, out, _ = compare(*mixed(tmp_path), "--policies", "srtf,srtf-count,fifo:layout=anywhere,random", "--json")
+
+    assert code == 0
+    assert {(each["jobs"], each["dropped"]) for each in json.loads(out).values()} == {(2, 2)}
+
+
+def test_all_runs_of_a_sweep_have_the_same_jobs(sweep, tmp_path: Path) -> None:
+    text = 'policies = ["srtf", "srtf-count"]\n[sweep]\nplacement = ["consolidated", "any"]\n'
+    code, out, _ = sweep(text, *mixed(tmp_path), "--json")
+
+    assert code == 0
+    assert [(run["figures"]["jobs"], run["figures"]["dropped"]) for run in json.loads(out)] == [(2, 2)] * 4
+
+
+def test_jobs_that_a_policy_left_unfinished_are_reported(compare, sweep, tmp_path: Path) -> None:
+    said = "2 of 3 jobs never finished and are in no mean: the policy could not place them"
+    (tmp_path / "down.csv").write_text("time_s,node,change\n11,0,down\n")
+    code, out, _ = compare("--policies", "fifo-skip,srtf", "--slowdown", "none", "--failures", tmp_path / "down.csv")
+    assert code == 0
+    assert [line for line in out.splitlines() if "never" in line] == [f"fifo-skip: {said}", f"srtf: {said}"]
+
+    code, out, _ = sweep(SWEEP.replace("[2, 3]", "[3]"), "--failures", tmp_path / "down.csv", "--policies", "srtf")
+    assert code == 0
+    assert [line for line in out.splitlines() if "never" in line] == [
+        f"srtf with preempt-cost {cost}, limit 3: {said}" for cost in (0, 7.5)
+    ]
+
+
 @pytest.mark.parametrize(
     ("policies", "said"),
     [
