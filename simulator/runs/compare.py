@@ -40,6 +40,8 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
     if out is not None:
         prepare_folder(out)
     scenario = Scenario.of(options, record=True)
+    if out is not None and not len(scenario.trace):
+        raise SettingError(f"{options.trace}: no job is left to draw; leave --out out, or give a larger cluster")
     report_interpreted(len(scenario.trace))
     begin = time.perf_counter()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simulator.cli.compare import names_in
@@ -50,6 +53,30 @@ def test_files_of_each_and_a_page(compare, tmp_path: Path) -> None:
     assert str(tmp_path / "out" / "report.html") in out
     for policy in ("fifo", "sjf"):
         assert (tmp_path / "out" / policy / "jobs.csv").read_text().count("\n") == 4
+
+
+def test_the_page_names_the_jobs_that_ran(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "drop.csv", [(0.0, 64, 10.0), *ROWS])
+    words = ["--trace", trace, "--cluster", "1x4", "--policies", "fifo,srtf", "--drop-impossible", "--out"]
+    assert compare(*words, tmp_path / "out")[0] == 0
+
+    page = re.search(r'id="data">(.*?)</script>', (tmp_path / "out" / "report.html").read_text(), re.DOTALL)
+    assert page is not None
+    data = json.loads(page[1])
+    assert (data["trace"]["ids"], data["dropped"]) == (["j1", "j2", "j3"], 1)
+    for run in data["runs"]:
+        jobs = np.frombuffer(base64.b64decode(run["gantt"]["job"]), dtype="<u4")
+        gpus = np.frombuffer(base64.b64decode(run["gantt"]["gpus"]), dtype="<u2")
+        assert {(data["trace"]["ids"][job], count) for job, count in zip(jobs, gpus, strict=True)} == {
+            ("j1", 4), ("j2", 2), ("j3", 2),
+        }  # fmt: skip
+
+
+def test_a_page_without_jobs_is_refused(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "none.csv", [(0.0, 64, 10.0)])
+    words = ["--trace", trace, "--policies", "fifo,srtf", "--drop-impossible", "--out", tmp_path / "out"]
+    code, _, err = compare(*words)
+    assert (code, "no job is left to draw" in err) == (2, True)
 
 
 def test_options_go_to_those_that_take_them(compare) -> None:
