@@ -120,7 +120,7 @@ function contention() {
   const card = section("Contention by pair of models",
     "Slowdown of a step of the row's model while it shares a node or a link with the column's model.");
   if (RUNS.some((run) => run.heat)) heatMap(card);
-  else card.append(node("p", { class: "note" }, "The trace does not name models."));
+  else card.append(node("p", { class: "note" }, RUNS[0].no_heat || "No job ran."));
 }
 
 function chartOfRuns() {
