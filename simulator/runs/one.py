@@ -64,7 +64,9 @@ def run_to_end(
     drive(simulation, on_progress)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
-    return simulation, Result.of(simulation, name, wall_s, dropped=scenario.dropped, assumptions=assumptions)
+    return simulation, Result.of(
+        simulation, name, wall_s, dropped=scenario.dropped, begin_ns=scenario.begin_ns, assumptions=assumptions
+    )
 
 
 def note_of(policy: Policy, result: Result) -> str:

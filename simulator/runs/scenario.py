@@ -23,7 +23,7 @@ from simulator.errors import SettingError, TraceError
 from simulator.runs.options import PLACEMENTS, RunOptions
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.read import read_trace
-from simulator.traces.trace import Trace
+from simulator.traces.trace import NS_PER_S, Trace
 
 if TYPE_CHECKING:
     from policies.serving.remote import RemotePolicy
@@ -43,6 +43,8 @@ class Scenario:
     """Seconds that reading the trace took."""
     dropped: int = 0
     """Number of jobs of the trace that --drop-impossible left out."""
+    begin_ns: int = 0
+    """First submission on the clock of the trace's file (ns). A run begins then, at 0; its files have that clock again."""
 
     @classmethod
     def of(cls, options: RunOptions, *, record: bool) -> Scenario:
@@ -52,20 +54,32 @@ class Scenario:
         begin = time.perf_counter()
         trace = _with_models(read_trace(options.trace, options.limit), options)
         read_s = time.perf_counter() - begin
-        return cls._with(options, trace, cluster, record, read_s)
+        begin_ns = int(trace.submit_ns[0]) if len(trace) else 0
+        return cls._with(options, trace.from_zero(), cluster, record, read_s, begin_ns)
 
     @classmethod
     def on(cls, options: RunOptions, trace: Trace, cluster: Cluster) -> Scenario:
-        """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError."""
+        """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError.
+
+        Times of submission stay as they are: `Trace.from_zero` is the caller's.
+        """
         models_of(options.slowdown, options, cluster)
-        return cls._with(options, _with_models(trace, options), cluster, False, 0.0)
+        return cls._with(options, _with_models(trace, options), cluster, record=False)
 
     @classmethod
-    def _with(cls, options: RunOptions, trace: Trace, cluster: Cluster, record: bool, read_s: float) -> Scenario:
+    def _with(
+        cls,
+        options: RunOptions,
+        trace: Trace,
+        cluster: Cluster,
+        record: bool,
+        read_s: float = 0.0,
+        begin_ns: int = 0,
+    ) -> Scenario:
         # Models and failures are drawn for the whole trace, so that they do not depend on which jobs are dropped.
-        settings = _settings(options, cluster, trace, record)
+        settings = _settings(options, cluster, trace, record, begin_ns / NS_PER_S)
         kept = _kept(trace, cluster) if options.drop_impossible else trace
-        return cls(options, kept, cluster, settings, read_s, len(trace) - len(kept))
+        return cls(options, kept, cluster, settings, read_s, len(trace) - len(kept), begin_ns)
 
     def simulation(self, policy: Policy) -> Simulation:
         """Return a simulation of that policy that has not begun. Raises SimulatorError."""
@@ -268,11 +282,11 @@ def _profiles(path: Path | None) -> ModelProfiles:
     return load_profiles(path)
 
 
-def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool) -> Settings:
+def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool, begin_s: float) -> Settings:
     from simulator.engine.failures import failures_from
 
     seed = options.seed or 0
-    changes = failures_from(options.failures, cluster, trace, seed) if options.failures else ()
+    changes = failures_from(options.failures, cluster, trace, seed, begin_s) if options.failures else ()
     every = options.checkpoint_interval_s
     return Settings(
         seed=seed,

@@ -31,7 +31,7 @@ def start_figures(run: RunOptions, policy: str, options: StartOptions, on_progre
     """Return the figures. Policies get time limits as estimates of durations. Raises SimulatorError, PolicyError."""
     if options.every < 1 or options.samples < 1 or not 0 < options.held_back <= 1:
         raise SettingError("--every and --samples take 1 or more, --held-back more than 0 and at most 1")
-    trace = with_limits(read_trace(run.trace, run.limit), run.seed or 0)
+    trace = with_limits(read_trace(run.trace, run.limit).from_zero(), run.seed or 0)
     scenario = Scenario.on(replace(run, estimates="limit"), trace, parse_cluster(run.cluster))
     with opened_policy(policy, scenario.options, lenient=True) as made_policy:
         simulation = scenario.simulation(made_policy)
