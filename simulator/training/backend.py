@@ -343,10 +343,14 @@ def _says(setup: TrainingSetup, overrides: SetupOverrides, cluster: Cluster) -> 
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     # The papers' coefficient of PCIe was another when the first cards were written, and none of their trainings has interference.
-    interference = (
-        replace(INTERFERENCE, beta=_FORMER_BETA) if profiles.interference == INTERFERENCE else profiles.interference
-    )
+    interference, bound = replace(profiles.interference, most_cores=None), profiles.interference.most_cores
+    if interference == replace(INTERFERENCE, most_cores=None):
+        interference = replace(interference, beta=_FORMER_BETA)
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), interference, profiles.ring))
+    # The first cards have no bound of cores either.
+    text = text.replace(
+        ", most_cores=None)", f", most_cores={bound})" if bound not in (None, INTERFERENCE.most_cores) else ")"
+    )
     sensitivity = {name: profile.speed_sensitivity for name, profile in sorted(profiles.models.items())}
     if any(share != SPEED_SENSITIVITY.get(key_of(name), 1.0) for name, share in sensitivity.items()):
         text += repr(sensitivity)
