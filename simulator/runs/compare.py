@@ -18,7 +18,7 @@ from simulator.runs.one import command_line, note_of, run_to_end
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import OnProgress, bars, report_interpreted
-from simulator.runs.scenario import Scenario, opened_policy, takes
+from simulator.runs.scenario import Scenario, opened_policy, report_unread, takes
 
 REPORT = "report.html"
 
@@ -43,6 +43,7 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
     if out is not None and not len(scenario.trace):
         raise SettingError(f"{options.trace}: no job is left to draw; leave --out out, or give a larger cluster")
     report_interpreted(len(scenario.trace))
+    report_unread(options.slowdown, options.cluster, scenario.cluster)
     begin = time.perf_counter()
 
     def work(name: str, on_progress: OnProgress) -> Compared:

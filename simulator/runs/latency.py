@@ -14,7 +14,7 @@ from policies.api import Decision, Policy, PolicySpec
 from policies.model import ClusterState
 from simulator.errors import SettingError
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 
 WARM_UP = 3
 """Decisions on the first state before its counted one: the first ones import modules and fill caches."""
@@ -72,6 +72,7 @@ def latencies(
     if not names:
         raise SettingError("--policies: give a,b,c")
     scenario = Scenario.of(options, record=False)
+    report_unread(options.slowdown, options.cluster, scenario.cluster)
     found: dict[str, Latency] = {}
     for name in names:
 

@@ -15,7 +15,7 @@ from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, OnProgress, collect_seldom, drive, report_interpreted
-from simulator.runs.scenario import Scenario, fallback_note, opened_policy
+from simulator.runs.scenario import Scenario, fallback_note, opened_policy, report_unread
 
 
 def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
@@ -25,6 +25,7 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
     with opened_policy(policy, options) as made:
         scenario = Scenario.of(options, record=out is not None)
         report_interpreted(len(scenario.trace))
+        report_unread(options.slowdown, options.cluster, scenario.cluster)
         with Bar(f"{policy} on {scenario.trace.name}") as bar:
             _, result = run_to_end(scenario, policy, made, bar.on_progress, own_process=True)
         note = note_of(made, result)

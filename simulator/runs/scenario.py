@@ -103,14 +103,16 @@ class Scenario:
         return models_of(self.slowdown(policy), self.options, self.cluster)
 
     def slowdown(self, policy: Policy) -> tuple[str, ...]:
-        """Return the slowdown models of a run of that policy: the given ones, and `scaling` if jobs are resized.
+        """Return the slowdown models of a run of that policy: the given ones, and those that cluster and policy need beside them.
+
+        These are `node-speed` if nodes differ in speed, and `scaling` if jobs are resized.
 
         Raises SettingError if jobs are resized and --slowdown none excludes a model of their speed.
         """
-        asked = self.options.slowdown
-        if not (policy.spec.resizes and self.trace.elastic) or any(
-            text.partition(":")[0] == "scaling" for text in asked
-        ):
+        from simulator.slowdown.registry import model_of, with_node_speed
+
+        asked = with_node_speed(self.options.slowdown, self.cluster.topology)
+        if not (policy.spec.resizes and self.trace.elastic) or "scaling" in map(model_of, asked):
             return asked
         if asked == ("none",):
             raise SettingError(
@@ -164,6 +166,16 @@ class Scenario:
             line=int(self.trace.file_rows[row]) + 2,
             column="num_gpus",
             text=str(self.trace.num_gpus[row]),
+        )
+
+
+def report_unread(slowdown: tuple[str, ...], name: str, cluster: Cluster) -> None:
+    """Write a line to standard error if the cluster of that name has links inside nodes that no slowdown model reads."""
+    from simulator.slowdown.registry import unread_keys
+
+    if keys := unread_keys(slowdown, cluster.topology):
+        sys.stderr.write(
+            f"headway-sim: {', '.join(keys)} of {name} slow no job down; add --slowdown gpu-links to have them count\n"
         )
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.documents import DocumentError, is_number, is_whole, parse_toml, read_text, short
+from simulator.cluster.cluster import parse_cluster
 from simulator.errors import SettingError
 from simulator.results.metrics import Figure, summary
 from simulator.results.table import ROWS, text_of
@@ -32,7 +33,7 @@ from simulator.runs.one import note_of, run_to_end
 from simulator.runs.options import Flag, RunOptions, run_flags
 from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import Bar, OnProgress
-from simulator.runs.scenario import Scenario, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 
 MOST_RUNS = 10_000
 _LARGEST = 2**53
@@ -165,6 +166,8 @@ def _is_texts(values: object) -> bool:
 
 def run_sweep(sweep: Sweep) -> list[SweepRun]:
     """Run every policy with every combination, each pair in a process of its own. Raises SimulatorError, PolicyError."""
+    for slowdown, cluster in dict.fromkeys((options.slowdown, options.cluster) for _, options in sweep.combinations):
+        report_unread(slowdown, cluster, parse_cluster(cluster))
     work = {
         f"{policy} with {_words(shown)}": (shown, options, policy)
         for shown, options in sweep.combinations

@@ -9,7 +9,7 @@ from simulator.cluster.cluster import parse_cluster
 from simulator.errors import SettingError
 from simulator.forecast.stand_in import DecidingRule
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 from simulator.runs.starts.accuracy import Figures, figures
 from simulator.runs.starts.limits import with_limits
 from simulator.runs.starts.replay import Replay
@@ -33,6 +33,7 @@ def start_figures(run: RunOptions, policy: str, options: StartOptions, on_progre
         raise SettingError("--every and --samples take 1 or more, --held-back more than 0 and at most 1")
     trace = with_limits(read_trace(run.trace, run.limit).from_zero(), run.seed or 0)
     scenario = Scenario.on(replace(run, estimates="limit"), trace, parse_cluster(run.cluster))
+    report_unread(run.slowdown, run.cluster, scenario.cluster)
     with opened_policy(policy, scenario.options, lenient=True) as made_policy:
         simulation = scenario.simulation(made_policy)
         deciding = DecidingRule.of(made_policy)
