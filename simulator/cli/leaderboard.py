@@ -105,6 +105,7 @@ def leaderboard(
     from simulator.results.files import prepare_folder
     from simulator.runs.one import command_line
     from simulator.runs.progress import Bar
+    from simulator.runs.scenario import report_unread
 
     if out is not None:
         prepare_folder(out)
@@ -124,6 +125,8 @@ def leaderboard(
         limit=limit,
     )
     cells = cells_of(options)
+    for cell in {cell.cluster: cell for cell in cells}.values():
+        report_unread(options.slowdown, cell.cluster, cell.scenario.cluster)
     if not (as_json or as_markdown):
         _print_loads(cells)
     with Bar("leaderboard") as bar:

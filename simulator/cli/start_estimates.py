@@ -67,3 +67,5 @@ def _print(found: Figures) -> None:
         f"at most {found.most_waiting:,} jobs waited; CPU time of a forecast: mean {found.cpu_mean_s:.2f} s, "
         f"longest {found.cpu_most_s:.2f} s"
     )
+    if found.not_started:
+        typer.echo(f"{found.not_started:,} more estimates are in no figure: their jobs never started")

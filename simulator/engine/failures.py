@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from simulator.cluster.cluster import Cluster
@@ -13,16 +15,21 @@ from simulator.errors import SettingError, TraceError
 from simulator.traces.trace import NS_PER_S, Trace
 
 _MOST_DIGITS = 10
+UNIX_S = 100_000_000
+"""Seconds from which a first submission is taken for a Unix time: March 1973, or three years after the begin of a clock."""
 HEADER = ["time_s", "node", "change"]
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\d+)?)"
 _DRAWN = re.compile(f"{_NUMBER}:{_NUMBER}")
 
 
-def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int) -> tuple[NodeChange, ...]:
-    """Draw failures for MTTF:MTTR (mean seconds to failure and repair), or read a file. Raises SettingError, TraceError."""
+def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int, begin_s: float = 0.0) -> tuple[NodeChange, ...]:
+    """Draw failures for MTTF:MTTR (mean seconds to failure and repair), or read a file. Raises SettingError, TraceError.
+
+    The trace begins at 0, which its file called `begin_s`.
+    """
     drawn = _DRAWN.fullmatch(text)
     if drawn is None:
-        return read_failures(Path(text), cluster)
+        return _from_zero(read_failures(Path(text), cluster), begin_s)
     to_failure, to_repair = float(drawn[1]), float(drawn[2])
     if to_failure <= 0 or to_repair <= 0:
         raise SettingError(f"--failures {text}: both times must be more than 0 s; give MTTF:MTTR, such as 864000:3600")
@@ -42,6 +49,17 @@ def horizon_s(trace: Trace, cluster: Cluster) -> float:
         return 0.0
     work_s = float((trace.duration_ns / NS_PER_S * trace.num_gpus).sum()) / cluster.num_gpus
     return float(trace.submit_ns[-1] + 3 * trace.duration_ns.max()) / NS_PER_S + 3 * work_s
+
+
+def _from_zero(changes: Sequence[NodeChange], begin_s: float) -> tuple[NodeChange, ...]:
+    """Return the changes at times from the first submission on. In a file they have these, or Unix times if the trace has them too.
+
+    What was before the first submission is then at 0, in the same order.
+    """
+    if begin_s < UNIX_S or any(change.time_s < UNIX_S for change in changes):
+        return tuple(changes)
+    in_order = sorted(changes, key=lambda change: change.time_s)
+    return tuple(replace(change, time_s=max(change.time_s - begin_s, 0.0)) for change in in_order)
 
 
 def read_failures(path: Path, cluster: Cluster) -> tuple[NodeChange, ...]:

@@ -316,7 +316,7 @@ class _JobMaker:
         self._history = History(trace) if self.source == EstimateSource.HISTORY else None
         fixed = ~trace.preemptible
         if settings.preemptible_share < 1.0:
-            drawn = np.random.default_rng((settings.seed, 0x666978)).random(len(trace))
+            drawn = np.random.default_rng((settings.seed, 0x666978)).random(trace.file_length)[trace.file_rows]
             fixed = fixed | (drawn >= settings.preemptible_share)
         if settings.preempt_cost_s is None:
             cost = StopCosts().column(trace)

@@ -12,9 +12,10 @@ from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.errors import SettingError
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.placement.node_speed import NodeSpeed
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.registry import build
+from simulator.slowdown.registry import build, with_node_speed
 from simulator.traces.generators import GENERATORS, generate, parameters_of
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.generators.workload import Workload
@@ -34,7 +35,8 @@ class EnvOptions:
     cluster: Cluster | str = "4x8"
     """The cluster, or a text as for `--cluster`."""
     slowdown: Sequence[str | SlowdownModel] = ()
-    """Texts as for `--slowdown`, or models without jobs; empty: every job has its ideal speed."""
+    """Texts as for `--slowdown`, or models without jobs; empty: every job has its ideal speed. As there, `node-speed` is added
+    where nodes differ in speed, unless a text is `none`."""
     profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("contention-rl"))
     """Profiles of the trained models."""
     settings: Settings = field(default_factory=Settings)
@@ -113,6 +115,8 @@ class Slowdowns:
     def __init__(self, asked: Sequence[str | SlowdownModel], cluster: Cluster, profiles: ModelProfiles) -> None:
         texts = [each for each in asked if isinstance(each, str)]
         given = [each for each in asked if not isinstance(each, str)]
+        if not any(isinstance(model, NodeSpeed) for model in given):
+            texts = [*with_node_speed(texts, cluster.topology)]
         self._models = [*build(texts, topology=cluster.topology, profiles=profiles), *given]
 
     def fresh(self) -> list[SlowdownModel]:

@@ -11,6 +11,7 @@ from simulator.leaderboard.perform import Run
 from simulator.leaderboard.standings import METHOD, Standings
 from simulator.leaderboard.tables import TextTable, not_significant, tables
 from simulator.runs.report.page import versions
+from simulator.slowdown.registry import NODE_SPEED, NONE, model_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +32,12 @@ class Board:
         """Return how the runs begin and end, in a sentence."""
         count, rule = self.options.windows, self.options.warm_up
         runs = "one run of each trace" if count == 1 else f"{count} windows of each trace"
+        speeds = any(cell.scenario.cluster.topology.speed for cell in self.cells)
+        own = any(model_of(text) in (NODE_SPEED, NONE) for text in self.options.slowdown)
         return (
             f"{runs}, from a cluster as full as {rule} has left it by then (the first tenth of the jobs, or all that were "
             f"submitted before a window) until every job has finished; slowdown {', '.join(self.options.slowdown)}"
+            + (f", and {NODE_SPEED} where nodes differ in speed" if speeds and not own else "")
             + (f"; models drawn from the mix {self.options.models}" if self.options.models else "")
         )
 

@@ -60,9 +60,9 @@ def job_lines(result: Result) -> Iterator[str]:
         ",".join,
         zip(
             map(_quoted, result.job_ids),
-            _times(result.submit_ns),
-            _times(result.first_start_ns),
-            _times(result.finish_ns),
+            _times(result.submit_ns, result.begin_ns),
+            _times(result.first_start_ns, result.begin_ns),
+            _times(result.finish_ns, result.begin_ns),
             map(str, result.num_gpus.tolist()),
             _times(jct),
             _times(result.service_ns),
@@ -79,7 +79,7 @@ def series_lines(result: Result, series: Series) -> Iterator[str]:
     busy = busy_gpus(result, series)
     counts = (column.tolist() for column in (busy, series.free, series.waiting, series.running, series.empty))
     rows = (map(str, column) for column in counts)
-    yield from map(",".join, zip(_times(series.time), *rows, strict=True))
+    yield from map(",".join, zip(_times(series.time, result.begin_ns), *rows, strict=True))
 
 
 def busy_gpus(result: Result, series: Series) -> IntColumn:
@@ -102,9 +102,9 @@ def _write(path: Path, lines: Iterable[str]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _times(column: IntColumn) -> list[str]:
-    """Return nanoseconds as exact decimal seconds; empty where there is no time."""
-    return [seconds_text(time) if time >= 0 else "" for time in column.tolist()]
+def _times(column: IntColumn, begin_ns: int = 0) -> list[str]:
+    """Return nanoseconds after `begin_ns` as exact decimal seconds; empty where there is no time."""
+    return [seconds_text(begin_ns + time) if time >= 0 else "" for time in column.tolist()]
 
 
 def _quoted(text: str) -> str:

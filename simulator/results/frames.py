@@ -1,6 +1,6 @@
 """Results as DataFrames, for notebooks. Needs pandas (the extra `notebook`).
 
-Times are seconds from the beginning of the trace, as floats: NaN where there is none. `jobs.csv` has the same columns, exact.
+Times are seconds on the clock of the trace's file, as floats: NaN where there is none. `jobs.csv` has the same columns, exact.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def jobs_frame(result: Result) -> pd.DataFrame:
             "user": result.user,
             "model": result.model,
             "num_gpus": result.num_gpus,
-            "submit_time_s": _seconds(result.submit_ns),
-            "first_start_s": _seconds(result.first_start_ns),
-            "finish_time_s": _seconds(result.finish_ns),
+            "submit_time_s": _seconds(result.submit_ns, result.begin_ns),
+            "first_start_s": _seconds(result.first_start_ns, result.begin_ns),
+            "finish_time_s": _seconds(result.finish_ns, result.begin_ns),
             "duration_s": _seconds(result.duration_ns),
             "jct_s": _seconds(jct),
             "wait_s": _seconds(result.wait_ns),
@@ -62,7 +62,7 @@ def series_frame(result: Result) -> pd.DataFrame:
             "running_jobs": series.running,
             "empty_nodes": series.empty,
         },
-        index=pd.Index(_seconds(series.time), name="time_s"),
+        index=pd.Index(_seconds(series.time, result.begin_ns), name="time_s"),
     )
 
 
@@ -72,6 +72,6 @@ def figures_frame(figures: Mapping[str, Mapping[str, Figure]]) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.Index(list(figures), name="policy"), dtype=float)
 
 
-def _seconds(column: IntColumn) -> FloatColumn:
-    """Return nanoseconds as seconds; NaN where there is no time."""
-    return np.where(column == NOT_YET, np.nan, column / NS_PER_S)
+def _seconds(column: IntColumn, begin_ns: int = 0) -> FloatColumn:
+    """Return nanoseconds after `begin_ns` as seconds; NaN where there is no time."""
+    return np.where(column == NOT_YET, np.nan, (column + begin_ns) / NS_PER_S)

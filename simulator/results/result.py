@@ -118,6 +118,8 @@ class Result:
     wall_s: float
     dropped: int = 0
     """Number of jobs that were dropped before the run because they can never fit on the cluster."""
+    begin_ns: int = 0
+    """First submission on the clock of the trace's file, which files and frames have. The columns count from it."""
     carried: int = 0
     """Number of jobs, the first rows, that waited or ran when the run began. They count as submitted then, with the work that was
     left, and their other columns begin then too."""
@@ -136,6 +138,7 @@ class Result:
         wall_s: float,
         *,
         dropped: int = 0,
+        begin_ns: int = 0,
         assumptions: Mapping[str, object] | None = None,
     ) -> Self:
         """Return the result of a simulation that has ended; for a fork, with the jobs that its original had finished."""
@@ -163,6 +166,7 @@ class Result:
             decision_ns=np.array(simulation.decision_ns, dtype=np.int64),
             wall_s=wall_s,
             dropped=dropped,
+            begin_ns=begin_ns,
             carried=0,
             shared_links=_shared_links(simulation),
             series=_series(simulation),

@@ -250,7 +250,7 @@ policy = make_policy(sys.argv[3], options)
 imported = time.perf_counter()
 scenario = Scenario.of(options, record=False)
 read = time.perf_counter()
-simulation, dropped = scenario.simulation(policy)
+simulation = scenario.simulation(policy)
 made = time.perf_counter()
 collect_seldom()
 clock, clock_ns, settle_ns = time.perf_counter_ns, 0, 0
@@ -265,7 +265,7 @@ while True:
     settle_ns += clock() - start
 ran = time.perf_counter()
 decide_ns = sum(simulation.decision_ns)
-summary(Result.of(simulation, sys.argv[3], ran - made, dropped=dropped))
+summary(Result.of(simulation, sys.argv[3], ran - made, dropped=scenario.dropped))
 done = time.perf_counter()
 print(json.dumps({
     "instants": simulation.decisions, "import_s": imported - begin, "read_s": read - imported, "make_s": made - read,

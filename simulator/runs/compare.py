@@ -14,11 +14,11 @@ from policies.rule import Ruled
 from simulator.errors import SettingError
 from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
-from simulator.runs.one import command_line, run_to_end
+from simulator.runs.one import command_line, note_of, run_to_end
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import OnProgress, bars, report_interpreted
-from simulator.runs.scenario import Scenario, fallback_note, opened_policy, takes
+from simulator.runs.scenario import Scenario, opened_policy, report_unread, takes
 
 REPORT = "report.html"
 
@@ -40,7 +40,10 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
     if out is not None:
         prepare_folder(out)
     scenario = Scenario.of(options, record=True)
+    if out is not None and not len(scenario.trace):
+        raise SettingError(f"{options.trace}: no job is left to draw; leave --out out, or give a larger cluster")
     report_interpreted(len(scenario.trace))
+    report_unread(options.slowdown, options.cluster, scenario.cluster)
     begin = time.perf_counter()
 
     def work(name: str, on_progress: OnProgress) -> Compared:
@@ -96,7 +99,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
     simulation, result = run_to_end(scenario, name, policy, on_progress, own_process=True)
     figures = summary(result)
     if out is None:
-        return Compared(figures, None, fallback_note(policy))
+        return Compared(figures, None, note_of(policy, result))
     from simulator.runs.report.data import of_run
 
     folder = out / name.replace("/", "_")
@@ -104,7 +107,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
     write_results(result, figures, folder)
     models = scenario.models(policy)
     drawn = of_run(result, figures, simulation.trace, models, scenario.cluster.topology)
-    return Compared(figures, drawn, fallback_note(policy))
+    return Compared(figures, drawn, note_of(policy, result))
 
 
 def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:

@@ -14,7 +14,7 @@ from policies.api import Decision, Policy, PolicySpec
 from policies.model import ClusterState
 from simulator.errors import SettingError
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 
 WARM_UP = 3
 """Decisions on the first state before its counted one: the first ones import modules and fill caches."""
@@ -72,6 +72,7 @@ def latencies(
     if not names:
         raise SettingError("--policies: give a,b,c")
     scenario = Scenario.of(options, record=False)
+    report_unread(options.slowdown, options.cluster, scenario.cluster)
     found: dict[str, Latency] = {}
     for name in names:
 
@@ -90,7 +91,7 @@ def _latency(scenario: Scenario, name: str, decisions: int | None, on_progress: 
 def _timed(
     scenario: Scenario, name: str, timed: Timed, decisions: int | None, on_progress: Callable[[float], None]
 ) -> Latency:
-    simulation, _ = scenario.simulation(timed)
+    simulation = scenario.simulation(timed)
     jobs = len(simulation.trace)
     were_frozen = gc.get_freeze_count() > 0
     gc.freeze()

@@ -15,7 +15,7 @@ from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, OnProgress, collect_seldom, drive, report_interpreted
-from simulator.runs.scenario import Scenario, fallback_note, opened_policy
+from simulator.runs.scenario import Scenario, fallback_note, opened_policy, report_unread
 
 
 def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
@@ -25,9 +25,10 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
     with opened_policy(policy, options) as made:
         scenario = Scenario.of(options, record=out is not None)
         report_interpreted(len(scenario.trace))
+        report_unread(options.slowdown, options.cluster, scenario.cluster)
         with Bar(f"{policy} on {scenario.trace.name}") as bar:
             _, result = run_to_end(scenario, policy, made, bar.on_progress, own_process=True)
-        note = fallback_note(made)
+        note = note_of(made, result)
     figures = summary(result)
     if out is not None:
         write_results(result, figures, out)
@@ -37,11 +38,8 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
     from simulator.results.table import lines_of
 
     sys.stdout.write("\n".join([f"{policy} on {result.trace_name}, {options.cluster}", *lines_of(figures), ""]))
-    left = len(result) - int(result.done.sum())
     if note:
         sys.stdout.write(note + "\n")
-    if left:
-        sys.stdout.write(f"{left:,} jobs never finished: they do not fit on the remaining nodes\n")
 
 
 def result_of(options: RunOptions, policy: str, *, record: bool = False) -> Result:
@@ -61,13 +59,22 @@ def run_to_end(
     `own_process`: this process exists for the run alone, so its objects need not be looked through for garbage.
     """
     begin = time.perf_counter()
-    simulation, dropped = scenario.simulation(policy)
+    simulation = scenario.simulation(policy)
     if own_process:
         collect_seldom()
     drive(simulation, on_progress)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
-    return simulation, Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
+    return simulation, Result.of(
+        simulation, name, wall_s, dropped=scenario.dropped, begin_ns=scenario.begin_ns, assumptions=assumptions
+    )
+
+
+def note_of(policy: Policy, result: Result) -> str:
+    """Return a line about what a run's figures do not show: decisions of a fallback, and unfinished jobs; may be empty."""
+    left = len(result) - int(result.done.sum())
+    unfinished = f"{left:,} of {len(result):,} jobs never finished and are in no mean: the policy could not place them"
+    return "; ".join(filter(None, (fallback_note(policy), unfinished if left else "")))
 
 
 def command_line() -> str:

@@ -72,7 +72,10 @@ class RunOptions:
     )
     drop_impossible: bool = field(
         default=False,
-        metadata=_flag("--drop-impossible", "Leave out jobs that can never fit on the cluster, and count them."),
+        metadata=_flag(
+            "--drop-impossible",
+            "Leave out jobs that can never fit on the cluster by some rule of placement, the same for all policies.",
+        ),
     )
     preemptible_share: float = field(
         default=1.0, metadata=_flag("--preemptible-share", "Share of the jobs that may be stopped.", metavar="0..1")

@@ -23,7 +23,7 @@ from simulator.errors import SettingError, TraceError
 from simulator.runs.options import PLACEMENTS, RunOptions
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.read import read_trace
-from simulator.traces.trace import Trace
+from simulator.traces.trace import NS_PER_S, Trace
 
 if TYPE_CHECKING:
     from policies.serving.remote import RemotePolicy
@@ -32,14 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Everything that the runs of several policies share."""
+    """Everything that the runs of several policies share. Invariant: all of them run the jobs of `trace`, with equal draws."""
 
     options: RunOptions
     trace: Trace
+    """The jobs that are run: with --drop-impossible, those that the empty cluster can hold by every rule of placement."""
     cluster: Cluster
     settings: Settings
     read_s: float
     """Seconds that reading the trace took."""
+    dropped: int = 0
+    """Number of jobs of the trace that --drop-impossible left out."""
+    begin_ns: int = 0
+    """First submission on the clock of the trace's file (ns). A run begins then, at 0; its files have that clock again."""
 
     @classmethod
     def of(cls, options: RunOptions, *, record: bool) -> Scenario:
@@ -49,22 +54,41 @@ class Scenario:
         begin = time.perf_counter()
         trace = _with_models(read_trace(options.trace, options.limit), options)
         read_s = time.perf_counter() - begin
-        return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
+        begin_ns = int(trace.submit_ns[0]) if len(trace) else 0
+        return cls._with(options, trace.from_zero(), cluster, record, read_s, begin_ns)
 
     @classmethod
     def on(cls, options: RunOptions, trace: Trace, cluster: Cluster) -> Scenario:
-        """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError."""
-        models_of(options.slowdown, options, cluster)
-        trace = _with_models(trace, options)
-        return cls(options, trace, cluster, _settings(options, cluster, trace, record=False), 0.0)
+        """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError.
 
-    def simulation(self, policy: Policy) -> tuple[Simulation, int]:
-        """Return a simulation of that policy that has not begun, and the number of dropped jobs. Raises SimulatorError."""
-        trace, dropped = self._possible(policy)
+        Times of submission stay as they are: `Trace.from_zero` is the caller's.
+        """
+        models_of(options.slowdown, options, cluster)
+        return cls._with(options, _with_models(trace, options), cluster, record=False)
+
+    @classmethod
+    def _with(
+        cls,
+        options: RunOptions,
+        trace: Trace,
+        cluster: Cluster,
+        record: bool,
+        read_s: float = 0.0,
+        begin_ns: int = 0,
+    ) -> Scenario:
+        # Models and failures are drawn for the whole trace, so that they do not depend on which jobs are dropped.
+        settings = _settings(options, cluster, trace, record, begin_ns / NS_PER_S)
+        kept = _kept(trace, cluster) if options.drop_impossible else trace
+        return cls(options, kept, cluster, settings, read_s, len(trace) - len(kept), begin_ns)
+
+    def simulation(self, policy: Policy) -> Simulation:
+        """Return a simulation of that policy that has not begun. Raises SimulatorError."""
+        if not self.options.drop_impossible:
+            self._refuse_impossible(policy)
         models = self.models(policy)
         # A policy that is defined by its rule sees no state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
-        return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+        return Simulation(self.trace, self.cluster, policy, self.settings, models, profiles)
 
     def under_rule(self, rule: str, policy: Policy) -> Simulation:
         """Return a simulation of the rule that has not begun, whose copies may go on under `policy`.
@@ -79,14 +103,16 @@ class Scenario:
         return models_of(self.slowdown(policy), self.options, self.cluster)
 
     def slowdown(self, policy: Policy) -> tuple[str, ...]:
-        """Return the slowdown models of a run of that policy: the given ones, and `scaling` if jobs are resized.
+        """Return the slowdown models of a run of that policy: the given ones, and those that cluster and policy need beside them.
+
+        These are `node-speed` if nodes differ in speed, and `scaling` if jobs are resized.
 
         Raises SettingError if jobs are resized and --slowdown none excludes a model of their speed.
         """
-        asked = self.options.slowdown
-        if not (policy.spec.resizes and self.trace.elastic) or any(
-            text.partition(":")[0] == "scaling" for text in asked
-        ):
+        from simulator.slowdown.registry import model_of, with_node_speed
+
+        asked = with_node_speed(self.options.slowdown, self.cluster.topology)
+        if not (policy.spec.resizes and self.trace.elastic) or "scaling" in map(model_of, asked):
             return asked
         if asked == ("none",):
             raise SettingError(
@@ -103,7 +129,7 @@ class Scenario:
             "policy": name,
             "policy_source": policy.spec.source,
             "trace": str(options.trace),
-            "trace_rows": len(self.trace),
+            "trace_rows": len(self.trace) + self.dropped,
             "limit": options.limit,
             "cluster": options.cluster,
             "nodes": self.cluster.num_nodes,
@@ -124,25 +150,39 @@ class Scenario:
             **({} if (remote := as_remote(policy)) is None else {"fallback_decisions": remote.fallback_decisions}),
         }
 
-    def _possible(self, policy: Policy) -> tuple[Trace, int]:
-        """Return the jobs that fit on the cluster, and the number of others. Raises TraceError if these must not be dropped."""
+    def _refuse_impossible(self, policy: Policy) -> None:
+        """Raise TraceError if the policy can never place some job on the cluster."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
         fits = JobSizes(self.trace, self.cluster).possible(layout)
-        dropped = len(self.trace) - int(fits.sum())
-        if not dropped:
-            return self.trace, 0
-        if self.options.drop_impossible:
-            return self.trace.take(fits), dropped
+        impossible = len(self.trace) - int(fits.sum())
+        if not impossible:
+            return
         row = int(np.flatnonzero(~fits)[0])
         total, nodes = self.cluster.num_gpus, self.cluster.num_nodes
         raise TraceError(
             f"is more than the cluster ({total} GPUs on {nodes} nodes) can ever give job {self.trace.job_ids[row]}",
-            mend=f"take a larger cluster, or leave such jobs ({dropped}) out with --drop-impossible",
+            mend=f"take a larger cluster, or leave such jobs ({impossible}) out with --drop-impossible",
             path=self.options.trace,
             line=int(self.trace.file_rows[row]) + 2,
             column="num_gpus",
             text=str(self.trace.num_gpus[row]),
         )
+
+
+def report_unread(slowdown: tuple[str, ...], name: str, cluster: Cluster) -> None:
+    """Write a line to standard error if the cluster of that name has links inside nodes that no slowdown model reads."""
+    from simulator.slowdown.registry import unread_keys
+
+    if keys := unread_keys(slowdown, cluster.topology):
+        sys.stderr.write(
+            f"headway-sim: {', '.join(keys)} of {name} slow no job down; add --slowdown gpu-links to have them count\n"
+        )
+
+
+def _kept(trace: Trace, cluster: Cluster) -> Trace:
+    """Return the jobs that fit on the empty cluster by every rule of placement: the same ones for all policies."""
+    fits = JobSizes(trace, cluster).always_possible()
+    return trace if fits.all() else trace.take(fits)
 
 
 _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
@@ -254,11 +294,11 @@ def _profiles(path: Path | None) -> ModelProfiles:
     return load_profiles(path)
 
 
-def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool) -> Settings:
+def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool, begin_s: float) -> Settings:
     from simulator.engine.failures import failures_from
 
     seed = options.seed or 0
-    changes = failures_from(options.failures, cluster, trace, seed) if options.failures else ()
+    changes = failures_from(options.failures, cluster, trace, seed, begin_s) if options.failures else ()
     every = options.checkpoint_interval_s
     return Settings(
         seed=seed,

@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from policies.documents import DocumentError, is_number, is_whole, parse_toml, read_text, short
+from simulator.cluster.cluster import parse_cluster
 from simulator.errors import SettingError
 from simulator.results.metrics import Figure, summary
 from simulator.results.table import ROWS, text_of
-from simulator.runs.one import run_to_end
+from simulator.runs.one import note_of, run_to_end
 from simulator.runs.options import Flag, RunOptions, run_flags
 from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import Bar, OnProgress
-from simulator.runs.scenario import Scenario, fallback_note, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 
 MOST_RUNS = 10_000
 _LARGEST = 2**53
@@ -165,6 +166,8 @@ def _is_texts(values: object) -> bool:
 
 def run_sweep(sweep: Sweep) -> list[SweepRun]:
     """Run every policy with every combination, each pair in a process of its own. Raises SimulatorError, PolicyError."""
+    for slowdown, cluster in dict.fromkeys((options.slowdown, options.cluster) for _, options in sweep.combinations):
+        report_unread(slowdown, cluster, parse_cluster(cluster))
     work = {
         f"{policy} with {_words(shown)}": (shown, options, policy)
         for shown, options in sweep.combinations
@@ -182,7 +185,7 @@ def _one(shown: Mapping[str, object], options: RunOptions, policy: str, on_progr
     scenario = Scenario.of(options, record=False)
     with opened_policy(policy, options, lenient=True) as made:
         _, result = run_to_end(scenario, policy, made, on_progress, own_process=True)
-        return SweepRun(shown, policy, summary(result), fallback_note(made))
+        return SweepRun(shown, policy, summary(result), note_of(made, result))
 
 
 def _words(shown: Mapping[str, object]) -> str:
@@ -232,5 +235,5 @@ def sweep_table(runs: Sequence[SweepRun]) -> None:
         figures = (text_of(row, run.figures.get(row.key)) for row in shown)
         table.add_row(*map(str, run.options.values()), run.policy, *figures)
     console.print(table)
-    for line in dict.fromkeys(f"{run.policy}: {run.note}" for run in runs if run.note):
+    for line in (f"{run.policy} with {_words(run.options)}: {run.note}" for run in runs if run.note):
         console.print(line, markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from simulator.cluster.topology import Topology
+from simulator.cluster.topology import Inside, Topology
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.links.link_sharing import LinkSharing
@@ -21,6 +21,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 NONE = "none"
 """The name that switches all models off."""
+NODE_SPEED = "node-speed"
 Value = str | int | float | bool
 
 
@@ -84,9 +85,36 @@ MODELS: dict[str, Entry] = {
     "parameter-server": Entry("workers and servers that are spread (DL2)", ParameterServer, {"ratio": _number(0)}),
     "gpu-links": Entry("links between its GPUs inside a node: NVLink, PCIe, between sockets", GpuLinks),
     "scaling": Entry("elastic jobs at another size than they requested", Scaling),
-    "node-speed": Entry("nodes of different speed", NodeSpeed, {"sensitivity": _one_of("all", "profile")}),
+    NODE_SPEED: Entry("nodes of different speed", NodeSpeed, {"sensitivity": _one_of("all", "profile")}),
 }
 """Every model has the option `default=MODEL` too: the profile of models that have none."""
+
+
+def model_of(text: str) -> str:
+    """Return the name of the model of `NAME[:key=value,...]`."""
+    return text.strip().partition(":")[0]
+
+
+def with_node_speed(texts: Sequence[str], topology: Topology) -> tuple[str, ...]:
+    """Return these models, and `node-speed` where nodes differ in speed, unless it is among them or `none` excludes all."""
+    names = {model_of(text) for text in texts}
+    return (*texts,) if names & {NONE, NODE_SPEED} or not topology.speed else (*texts, NODE_SPEED)
+
+
+def unread_keys(texts: Sequence[str], topology: Topology) -> list[str]:
+    """Return the keys of a cluster file about the inside of nodes that the cluster has, and that none of these models reads."""
+    names, inside, usual = {model_of(text) for text in texts}, topology.inside, Inside()
+    if NONE in names or "gpu-links" in names:
+        return []
+    found = {
+        "switches": bool(topology.switches),
+        "nvlink": bool(topology.nvlink),
+        "nvlink_gbs": inside.nvlink_gbs != usual.nvlink_gbs,
+        "bridge_gbs": inside.bridge_gbs is not None,
+    }
+    if "link-sharing" not in names:
+        found |= {name: getattr(inside, name) != getattr(usual, name) for name in ("pcie_gbs", "socket_gbs")}
+    return [name for name, there in found.items() if there]
 
 
 def build(texts: Sequence[str], *, topology: Topology, profiles: ModelProfiles) -> list[SlowdownModel]:

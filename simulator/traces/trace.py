@@ -139,6 +139,14 @@ class Trace:
         return len(self.job_ids)
 
     @property
+    def file_length(self) -> int:
+        """Number of rows of the file, up to that of its last job here.
+
+        A number that is drawn for each of these rows is a job's own: it does not depend on which other jobs the trace has.
+        """
+        return int(self.file_rows.max()) + 1 if len(self) else 0
+
+    @property
     def elastic(self) -> bool:
         """True if some job may get another number of GPUs than it requests."""
         return bool((self.min_gpus < self.max_gpus).any())

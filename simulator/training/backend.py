@@ -50,7 +50,7 @@ from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles.files import load_profiles
 from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, SPEED_SENSITIVITY, paper_profiles
-from simulator.slowdown.registry import NONE, build
+from simulator.slowdown.registry import build, with_node_speed
 from simulator.traces.trace import NS_PER_S, Trace
 from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
 from simulator.training.trained_range import range_of
@@ -112,7 +112,7 @@ class SimulatorBackend:
                 autoreset=AutoresetMode.SAME_STEP,
                 traces=self.data_of.training,
                 cluster=self.cluster,
-                slowdown=self._texts,
+                slowdown=self.slowdown,
                 profiles=self.profiles,
                 **options,
             )
@@ -211,16 +211,12 @@ class SimulatorBackend:
 
     def models(self) -> list[SlowdownModel]:
         """Return new slowdown models."""
-        return build(self._texts, topology=self.cluster.topology, profiles=self.profiles)
+        return build(self.slowdown, topology=self.cluster.topology, profiles=self.profiles)
 
     def close(self) -> None:
         """Close all environments."""
         while self._envs:
             self._envs.pop().close()
-
-    @property
-    def _texts(self) -> tuple[str, ...]:
-        return () if self.slowdown == (NONE,) else self.slowdown
 
     def _runs(
         self, runs: Sequence[tuple[Scheduler, Sequence[Trace], int]], keep: Callable[[Any], Any] | None
@@ -269,7 +265,7 @@ class SimulatorBackend:
     @contextmanager
     def _env_on(self, agent: AgentInEnvironment, trace: Trace) -> Iterator[gymnasium.Env[Any, Any]]:
         """Make the agent's environment on that trace, and close it in the end."""
-        world = {"traces": (trace,), "cluster": self.cluster, "slowdown": self._texts, "profiles": self.profiles}
+        world = {"traces": (trace,), "cluster": self.cluster, "slowdown": self.slowdown, "profiles": self.profiles}
         env = make(agent.env, **{**agent.options, **world})
         try:
             yield env
@@ -285,9 +281,9 @@ def simulator_backend(setup: TrainingSetup, overrides: SetupOverrides) -> Simula
 
 def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
     cluster, of_cluster = _cluster(setup, overrides)
-    slowdown = overrides.slowdown or setup.slowdown
+    slowdown = with_node_speed(overrides.slowdown or setup.slowdown, cluster.topology)
     profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
-    build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
+    build(slowdown, topology=cluster.topology, profiles=profiles)
     data = (
         of_files(overrides.traces, cluster, setup.window, whole=overrides.whole, windows_of_tests=overrides.windows)
         if overrides.traces
@@ -343,10 +339,14 @@ def _says(setup: TrainingSetup, overrides: SetupOverrides, cluster: Cluster) -> 
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     # The papers' coefficient of PCIe was another when the first cards were written, and none of their trainings has interference.
-    interference = (
-        replace(INTERFERENCE, beta=_FORMER_BETA) if profiles.interference == INTERFERENCE else profiles.interference
-    )
+    interference, bound = replace(profiles.interference, most_cores=None), profiles.interference.most_cores
+    if interference == replace(INTERFERENCE, most_cores=None):
+        interference = replace(interference, beta=_FORMER_BETA)
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), interference, profiles.ring))
+    # The first cards have no bound of cores either.
+    text = text.replace(
+        ", most_cores=None)", f", most_cores={bound})" if bound not in (None, INTERFERENCE.most_cores) else ")"
+    )
     sensitivity = {name: profile.speed_sensitivity for name, profile in sorted(profiles.models.items())}
     if any(share != SPEED_SENSITIVITY.get(key_of(name), 1.0) for name, share in sensitivity.items()):
         text += repr(sensitivity)

@@ -19,7 +19,8 @@ def known_at_submission(trace: Trace, estimates: Estimates, seed: int) -> tuple[
     if estimates.kind == "limit":
         return trace.limit_ns, EstimateSource.TIME_LIMIT
     if estimates.kind == "noisy":
-        factors = np.random.default_rng((seed, 0x6E6F6973)).lognormal(0.0, estimates.sigma, len(trace))
+        generator = np.random.default_rng((seed, 0x6E6F6973))
+        factors = generator.lognormal(0.0, estimates.sigma, trace.file_length)[trace.file_rows]
         noisy = np.clip(np.rint(trace.duration_ns * factors), 1.0, MAX_TIME_S * NS_PER_S)
         return noisy.astype(np.int64), EstimateSource.TRUTH
     if estimates.kind == "history":

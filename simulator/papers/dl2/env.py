@@ -62,6 +62,7 @@ from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.slot import changes, count_change, empty_tasks, keep_fixed, workers_of
 from simulator.papers.dl2.tasks import Tasks
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.registry import NONE
 from simulator.traces.trace import Trace
 
 _SLOTS_PER_JOB = 100
@@ -129,9 +130,9 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
     def _models(self, asked: ElasticOptions) -> tuple[str | SlowdownModel, ...]:
         topology = cluster_of(asked.cluster).topology
         if asked.speeds == ANALYTICAL:
-            return (FittedSpeed(topology, asked.profiles, self.footprints),)
-        names = [each for each in asked.slowdown if each != "none"]
-        return (*names, PlacedSpeed(topology, asked.profiles, self.footprints))
+            # `none` excludes the speeds of nodes too.
+            return (NONE, FittedSpeed(topology, asked.profiles, self.footprints))
+        return (*asked.slowdown, PlacedSpeed(topology, asked.profiles, self.footprints))
 
     # Gymnasium
 

@@ -38,10 +38,20 @@ class Heat:
     """Number of runs that were replayed: the first ones."""
 
 
+def no_heat(trace: Trace, models: Sequence[SlowdownModel]) -> str:
+    """Return the reason why runs of the trace have no slowdowns by pair of models; empty if they have."""
+    if not any(trace.model):
+        return "The trace does not name models."
+    # A record of runs has how many GPUs of each node a job had, not which ones.
+    if any(model.needs_gpus for model in models):
+        return "Not known: a slowdown model (gpu-links) depends on which GPUs of a node a job has, and that is not recorded."
+    return ""
+
+
 def heat(result: Result, trace: Trace, models: Sequence[SlowdownModel], topology: Topology) -> Heat | None:
-    """Return the slowdowns of a recorded run; None if the trace names no models. `trace` has the jobs of the result."""
+    """Return the slowdowns of a recorded run; None if there are none (see `no_heat`). `trace` has the jobs of the result."""
     spans = result.spans
-    if spans is None or not any(trace.model) or not len(spans):
+    if spans is None or no_heat(trace, models) or not len(spans):
         return None
     weight: Counter[str] = Counter()
     for name, service in zip(trace.model, result.service_ns.tolist(), strict=True):

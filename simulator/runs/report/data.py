@@ -14,7 +14,7 @@ from simulator.results.fragmentation import Fragmentation
 from simulator.results.metrics import Figure, slowdowns
 from simulator.results.result import Result
 from simulator.runs.report import lanes, steps
-from simulator.runs.report.contention import heat
+from simulator.runs.report.contention import heat, no_heat
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.trace import NS_PER_S, Trace
 
@@ -52,6 +52,7 @@ def of_run(
         "fragmentation": _rounded(Fragmentation.of(spans, result.node_gpus, begin, end, BINS).bins),
         "queue": _rounded(steps.means(series.time, series.waiting, edges)),
         "heat": asdict(heated) if heated is not None else None,
+        "no_heat": no_heat(trace, models),
         "gantt": _gantt(result, begin, end),
     }
 

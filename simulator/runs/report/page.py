@@ -47,7 +47,10 @@ _PAGE = """<!doctype html>
 
 
 def write_page(path: Path, scenario: Scenario, runs: Sequence[Mapping[str, object]], command: str) -> None:
-    """Write the comparison of these runs (see `report.data`). Raises SettingError when it cannot be written."""
+    """Write the comparison of these runs (see `report.data`), which have the jobs of the scenario.
+
+    Raises SettingError when it cannot be written.
+    """
     data = {
         "command": command,
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -55,6 +58,7 @@ def write_page(path: Path, scenario: Scenario, runs: Sequence[Mapping[str, objec
         "cluster": scenario.options.cluster,
         "gpus": scenario.cluster.num_gpus,
         "trace": of_trace(scenario.trace, scenario.cluster.names, scenario.cluster.gpus),
+        "dropped": scenario.dropped,
         "table": table(runs),
         "runs": runs,
     }

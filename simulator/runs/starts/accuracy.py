@@ -33,6 +33,8 @@ class Figures:
 
     estimates: int
     """Scored estimates: made in the held-back part, for jobs that have started."""
+    not_started: int
+    """Other estimates of that part, for jobs that never started."""
     wait_p50_s: float
     wait_mean_s: float
     most_waiting: int
@@ -65,6 +67,7 @@ def figures(made: Sequence[Made]) -> Figures | None:
     cpu_s = [one.cpu_s for one, _ in ended]
     return Figures(
         estimates=len(ended),
+        not_started=len(made) - len(ended),
         wait_p50_s=float(np.median(waits)),
         wait_mean_s=float(waits.mean()),
         most_waiting=max(one.waiting for one, _ in ended),

@@ -9,7 +9,7 @@ from simulator.cluster.cluster import parse_cluster
 from simulator.errors import SettingError
 from simulator.forecast.stand_in import DecidingRule
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, opened_policy
+from simulator.runs.scenario import Scenario, opened_policy, report_unread
 from simulator.runs.starts.accuracy import Figures, figures
 from simulator.runs.starts.limits import with_limits
 from simulator.runs.starts.replay import Replay
@@ -31,10 +31,11 @@ def start_figures(run: RunOptions, policy: str, options: StartOptions, on_progre
     """Return the figures. Policies get time limits as estimates of durations. Raises SimulatorError, PolicyError."""
     if options.every < 1 or options.samples < 1 or not 0 < options.held_back <= 1:
         raise SettingError("--every and --samples take 1 or more, --held-back more than 0 and at most 1")
-    trace = with_limits(read_trace(run.trace, run.limit), run.seed or 0)
+    trace = with_limits(read_trace(run.trace, run.limit).from_zero(), run.seed or 0)
     scenario = Scenario.on(replace(run, estimates="limit"), trace, parse_cluster(run.cluster))
+    report_unread(run.slowdown, run.cluster, scenario.cluster)
     with opened_policy(policy, scenario.options, lenient=True) as made_policy:
-        simulation, _ = scenario.simulation(made_policy)
+        simulation = scenario.simulation(made_policy)
         deciding = DecidingRule.of(made_policy)
         replay = Replay(simulation, deciding, every=options.every, samples=options.samples, seed=run.seed or 0)
         made = replay.run(on_progress)

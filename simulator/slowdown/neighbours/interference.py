@@ -7,6 +7,8 @@ A worker J beside others is slowed down by S = S_cpu + S_pcie; a job is as slow 
     S_pcie = beta1 U_p + beta2 P_J + lambda2,        U_p = sum of P over the same group
     factor = 1 / (1 + max(0, S))
 
+U_c is at most `most_cores` of the coefficients, the range in which they were measured: the exponential says nothing beyond.
+
 C are cores and P shares of PCIe that a job's workers in a group use together. A job alone on its node is not slowed down; S is 0
 where U_c = U_p = 0, which the paper's constants leave open. gpu_groups.py says which groups a job has on a node.
 """
@@ -72,6 +74,8 @@ class HostInterference(Neighbours):
 
 def slowdown(by: MeasuredInterference, others_cpu: float, own_cpu: float, others_pcie: float, own_pcie: float) -> float:
     """Return S for these cores and shares of PCIe."""
+    if by.most_cores is not None:
+        others_cpu = min(others_cpu, by.most_cores)
     cpu, pcie = (others_cpu, own_cpu), (others_pcie, own_pcie)
     return host_slowdown(by.alpha, by.beta, *cpu, *pcie, constant=by.constant, most_exponent=_MOST_EXPONENT)
 
@@ -101,12 +105,14 @@ Terms: TypeAlias = Callable[[Sequence[InterferenceRow], Exponents], Matrix]
 def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[MeasuredInterference, FitReport]:
     """Fit all coefficients by least squares: the exponents on a grid that is refined, the linear rest at each point.
 
+    They hold up to the most cores of others of all rows.
+
     The report is about time, 1 + S, so that rows without a slowdown count.
     """
     fitted, held_out = split(rows, lambda row: 1 + row.slowdown, seed)
     best, found = fit_terms(fitted, _linear)
     scale, others, own, constant = (float(value) for value in found)
-    result = MeasuredInterference((scale, *best), (others, own), constant)
+    result = MeasuredInterference((scale, *best), (others, own), constant, max(row.others_cpu for row in rows))
     seen = report(
         fitted,
         held_out,

@@ -3,7 +3,7 @@
     {"format": 1,
      "models": {"vgg16": {"compute_s": 0.09, "bytes": 553600000.0, "locality": [1, 1, 0.17, 0.15], …}, …},
      "pairs": [["fsdp,8,2", "moe,8,2", 0.51], …],
-     "interference": {"alpha": [0.05, 0.25, 0], "beta": [4, 0], "constant": -0.05},
+     "interference": {"alpha": [0.05, 0.25, 0], "beta": [4, 0], "constant": -0.05, "most_cores": 10},
      "ring": {"small_s": 0.02829, "large_s": 0.13977, "per_rack": 0.2},
      "default": ""}
 
@@ -49,7 +49,7 @@ def save_profiles(profiles: ModelProfiles, path: Path | str) -> None:
             for name, profile in sorted(profiles.models.items())
         },
         "pairs": [[*pair, ratio] for pair, ratio in sorted(profiles.pairs.items())],
-        "interference": asdict(profiles.interference),
+        "interference": {key: value for key, value in asdict(profiles.interference).items() if value is not None},
         "ring": asdict(profiles.ring),
         "default": profiles.default,
     }

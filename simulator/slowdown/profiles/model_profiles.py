@@ -81,6 +81,8 @@ class MeasuredInterference:
     """Coefficients of the others' PCIe use and of the job's own."""
     constant: float
     """Sum of the paper's two constants: measurements determine only their sum."""
+    most_cores: float | None = None
+    """Cores of others up to which the coefficients hold; more of them cost no more. None: no bound is known."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ of table I; the other pairs follow from that law.
 `INTERFERENCE`: MARL's text does not give its coefficients. These follow from two facts in it: one neighbour of six cores on
 the same socket costs 30 % (section II-C), and CPU and PCIe share this as 23.2 to 14.4 (by so much the error grows without
 either, table III). Two assumptions: the exponential grows e-fold over four cores, half of one of its CPUs, and the job's own
-use has no effect.
+use has no effect. They hold for MARL's servers, whose two CPUs have eight cores and two GPUs each (section VI): six cores of the
+neighbour in the group, and of the twelve of the other group those beyond its CPU, are `MARL_MOST_CORES`. On nodes with more GPUs
+nothing was measured, and the exponential would make a job with seven neighbours 200 times slower; so many cores count there too.
 
 `SPEED_SENSITIVITY`: PAL (Jain et al., SC 24) measured how much classes of models feel slow GPUs of one kind: on the slowest
 node of its testbed, the class of image models takes 11.4 % longer than on the median, that of language models 5.7 % (on another
@@ -171,10 +173,13 @@ _MARL_MODELS = {name: profile for name, profile in MARL.items() if name != "ctc"
 """Without the second name of cnn-text-classification, which would count twice in a mean."""
 _MARL_PCIE = sum(profile.pcie for profile in _MARL_MODELS.values()) / len(_MARL_MODELS)
 
+MARL_MOST_CORES = 10.0
+"""Most cores of others that count beside a worker on a server of MARL."""
 INTERFERENCE = MeasuredInterference(
     alpha=(_CPU_PART / (exp(6 / 4) - 1), 1 / 4, 0.0),
     beta=(_PCIE_PART / _MARL_PCIE, 0.0),
     constant=-_CPU_PART / (exp(6 / 4) - 1),
+    most_cores=MARL_MOST_CORES,
 )
 """Chosen so that the slowdown is 0 without neighbours."""
 

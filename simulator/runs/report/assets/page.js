@@ -19,11 +19,12 @@ function top() {
   const mark = node("h1", {});
   mark.innerHTML = LOGO;
   mark.append("Headway");
-  const jobs = DATA.trace.ids.length.toLocaleString("en");
+  const dropped = DATA.dropped ? ` (${DATA.dropped.toLocaleString("en")} more dropped)` : "";
+  const jobs = `${DATA.trace.ids.length.toLocaleString("en")} jobs${dropped}`;
   const count = RUNS.length === 1 ? "one policy" : `${RUNS.length} policies`;
   main.append(node("header", {},
     node("div", { class: "words" }, mark,
-      node("p", { class: "lead" }, node("b", {}, count), " on ", node("b", {}, DATA.trace.name), `, ${jobs} jobs, on `,
+      node("p", { class: "lead" }, node("b", {}, count), " on ", node("b", {}, DATA.trace.name), `, ${jobs}, on `,
         node("b", {}, DATA.cluster), `, ${DATA.gpus.toLocaleString("en")} GPUs`)),
     node("button", { onclick: () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark") }, "light / dark")));
 }
@@ -119,7 +120,7 @@ function contention() {
   const card = section("Contention by pair of models",
     "Slowdown of a step of the row's model while it shares a node or a link with the column's model.");
   if (RUNS.some((run) => run.heat)) heatMap(card);
-  else card.append(node("p", { class: "note" }, "The trace does not name models."));
+  else card.append(node("p", { class: "note" }, RUNS[0].no_heat || "No job ran."));
 }
 
 function chartOfRuns() {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simulator.cli.compare import names_in
@@ -52,11 +55,82 @@ def test_files_of_each_and_a_page(compare, tmp_path: Path) -> None:
         assert (tmp_path / "out" / policy / "jobs.csv").read_text().count("\n") == 4
 
 
+def test_the_page_names_the_jobs_that_ran(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "drop.csv", [(0.0, 64, 10.0), *ROWS])
+    words = ["--trace", trace, "--cluster", "1x4", "--policies", "fifo,srtf", "--drop-impossible", "--out"]
+    assert compare(*words, tmp_path / "out")[0] == 0
+
+    page = re.search(r'id="data">(.*?)</script>', (tmp_path / "out" / "report.html").read_text(), re.DOTALL)
+    assert page is not None
+    data = json.loads(page[1])
+    assert (data["trace"]["ids"], data["dropped"]) == (["j1", "j2", "j3"], 1)
+    for run in data["runs"]:
+        jobs = np.frombuffer(base64.b64decode(run["gantt"]["job"]), dtype="<u4")
+        gpus = np.frombuffer(base64.b64decode(run["gantt"]["gpus"]), dtype="<u2")
+        assert {(data["trace"]["ids"][job], count) for job, count in zip(jobs, gpus, strict=True)} == {
+            ("j1", 4), ("j2", 2), ("j3", 2),
+        }  # fmt: skip
+
+
+def test_a_page_without_jobs_is_refused(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "none.csv", [(0.0, 64, 10.0)])
+    words = ["--trace", trace, "--policies", "fifo,srtf", "--drop-impossible", "--out", tmp_path / "out"]
+    code, _, err = compare(*words)
+    assert (code, "no job is left to draw" in err) == (2, True)
+
+
 def test_options_go_to_those_that_take_them(compare) -> None:
     assert compare("--policies", "fifo,las", "--round", "50", "--json")[0] == 0
     assert compare("--policies", "sched2-sif,fifo", "--placement", "any", "--json")[0] == 0
     code, _, err = compare("--policies", "sched2-sif,sched2-lrf", "--placement", "any")
     assert (code, err) == (2, "headway-sim compare: none of the policies takes --placement; leave it out\n")
+
+
+MIXED = """
+[[nodes]]
+gpus = 8
+count = 1
+[[nodes]]
+gpus = 4
+count = 2
+"""
+"""Nodes of two sizes. Consolidated, a job of 14 GPUs asks for a node of 8 and one of 6, which there is not; anywhere, it fits."""
+
+
+def mixed(tmp_path: Path) -> list[object]:
+    """Return the words for a cluster of two kinds of nodes, and a trace of which one job fits only without consolidation."""
+    (tmp_path / "mixed.toml").write_text(MIXED)
+    trace = write(tmp_path / "mixed.csv", [(0.0, 2, 10.0), (1.0, 14, 5.0), (2.0, 4, 20.0), (3.0, 64, 20.0)])
+    return ["--trace", trace, "--cluster", tmp_path / "mixed.toml", "--drop-impossible"]
+
+
+def test_all_policies_run_the_same_jobs_whatever_their_rule_of_placement(compare, tmp_path: Path) -> None:
+    code, out, _ = compare(*mixed(tmp_path), "--policies", "srtf,srtf-count,fifo:layout=anywhere,random", "--json")
+
+    assert code == 0
+    assert {(each["jobs"], each["dropped"]) for each in json.loads(out).values()} == {(2, 2)}
+
+
+def test_all_runs_of_a_sweep_have_the_same_jobs(sweep, tmp_path: Path) -> None:
+    text = 'policies = ["srtf", "srtf-count"]\n[sweep]\nplacement = ["consolidated", "any"]\n'
+    code, out, _ = sweep(text, *mixed(tmp_path), "--json")
+
+    assert code == 0
+    assert [(run["figures"]["jobs"], run["figures"]["dropped"]) for run in json.loads(out)] == [(2, 2)] * 4
+
+
+def test_jobs_that_a_policy_left_unfinished_are_reported(compare, sweep, tmp_path: Path) -> None:
+    said = "2 of 3 jobs never finished and are in no mean: the policy could not place them"
+    (tmp_path / "down.csv").write_text("time_s,node,change\n11,0,down\n")
+    code, out, _ = compare("--policies", "fifo-skip,srtf", "--slowdown", "none", "--failures", tmp_path / "down.csv")
+    assert code == 0
+    assert [line for line in out.splitlines() if "never" in line] == [f"fifo-skip: {said}", f"srtf: {said}"]
+
+    code, out, _ = sweep(SWEEP.replace("[2, 3]", "[3]"), "--failures", tmp_path / "down.csv", "--policies", "srtf")
+    assert code == 0
+    assert [line for line in out.splitlines() if "never" in line] == [
+        f"srtf with preempt-cost {cost}, limit 3: {said}" for cost in (0, 7.5)
+    ]
 
 
 @pytest.mark.parametrize(

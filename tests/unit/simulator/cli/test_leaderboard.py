@@ -181,3 +181,20 @@ def test_wrong_usage_is_one_line(
     assert code == 2
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_the_speeds_of_nodes_count_and_are_named(
+    traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = tmp_path / "speeds.toml"
+    cluster.write_text("[[nodes]]\ncount = 1\ngpus = 4\n[[nodes]]\ncount = 1\ngpus = 4\nspeed = 0.5\nnvlink = 2\n")
+
+    code, out, err = call(monkeypatch, capsys, *words(traces[:1], "--clusters", str(cluster), "--markdown"))
+    assert code == 0
+    assert "slowdown locality, and node-speed where nodes differ in speed" in out
+    assert "nvlink" in err and "--slowdown gpu-links" in err
+
+    slow = ("--slowdown", "node-speed:sensitivity=profile")
+    code, out, _ = call(monkeypatch, capsys, *words(traces[:1], "--clusters", str(cluster), "--markdown", *slow))
+    assert code == 0
+    assert "where nodes differ" not in out

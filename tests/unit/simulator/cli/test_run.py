@@ -206,6 +206,40 @@ def test_failures_from_a_file(sim, trace: Path, tmp_path: Path) -> None:
         assert said in err
 
 
+UNIX_S = 1_700_000_000
+
+
+def test_a_trace_of_unix_times_fails_as_it_does_from_zero(sim, trace: Path, tmp_path: Path) -> None:
+    later = write(tmp_path / "later.csv", [(UNIX_S + submit, gpus, duration) for submit, gpus, duration in ROWS])
+    script = tmp_path / "failures.csv"
+    keys = ("avg_jct_s", "makespan_s", "failures", "decisions")
+
+    def figures(path: Path, failures: object, *more: object) -> list[float]:
+        words = ["--trace", path, "--cluster", "1x4", "--policy", "las", "--preempt-cost", "0", "--failures", failures]
+        code, out, err = sim("run", *words, *more, "--json")
+        assert code == 0, err
+        return [json.loads(out)[key] for key in keys]
+
+    script.write_text("time_s,node,change\n5,n0,down\n8,0,up\n")
+    from_zero = figures(trace, script)
+    assert from_zero[2] == 2
+    assert figures(later, script, "--out", tmp_path / "out") == from_zero
+
+    # The files keep the clock of the trace.
+    with (tmp_path / "out" / "jobs.csv").open() as file:
+        assert [float(job["submit_time_s"]) - UNIX_S for job in csv.DictReader(file)] == [0, 2, 4]
+    with (tmp_path / "out" / "series.csv").open() as file:
+        assert float(next(csv.DictReader(file))["time_s"]) == UNIX_S
+
+    # Failures of the same log may be on that clock too: this node came back before the trace began.
+    script.write_text(
+        f"time_s,node,change\n{UNIX_S + 8},0,up\n{UNIX_S - 20},0,down\n{UNIX_S - 10},0,up\n{UNIX_S + 5},0,down\n"
+    )
+    assert figures(later, script) == from_zero
+    assert figures(later, "20:3") == figures(trace, "20:3")
+    assert figures(later, "20:3")[2] > 0
+
+
 def test_drawn_failures_are_those_of_the_seed(sim, trace: Path) -> None:
     words = ["run", "--trace", trace, "--cluster", "2x4", "--policy", "fifo", "--failures", "20:3", "--json"]
     found = [json.loads(sim(*words, "--seed", seed)[1]) for seed in (1, 1, 2)]

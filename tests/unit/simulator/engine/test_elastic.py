@@ -74,7 +74,7 @@ class TestSpeeds:
     def test_a_policy_that_resizes_gets_the_model_of_elastic_scaling(self, trace: Path) -> None:
         scenario = self.scenario(trace)
         assert scenario.assumptions("grows", RESIZES)["slowdown"] == ["locality", "scaling"]
-        simulation, _ = scenario.simulation(RESIZES)
+        simulation = scenario.simulation(RESIZES)
         simulation.run()
         # On one node VGG16 loses nothing to communicating: twice the GPUs, half the time.
         assert spans_s(simulation)["a"] == pytest.approx((0, 50))

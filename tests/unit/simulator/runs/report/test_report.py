@@ -130,6 +130,22 @@ def test_a_trace_without_models_has_no_heat() -> None:
     assert heat(run(THREE), trace_of(THREE), [], parse_cluster("1x4").topology) is None
 
 
+def test_contention_that_depends_on_single_gpus_is_not_drawn_but_explained() -> None:
+    class OfGpus(Half):
+        needs_gpus = True
+
+    rows, names = [(0.0, 2, 20.0), (0.0, 2, 5.0)], ["a", "b"]
+    result = run(rows, slowdown=[OfGpus()], models=names)
+    topology = parse_cluster("1x4").topology
+
+    data = of_run(result, summary(result), trace_of(rows, names), [OfGpus()], topology)
+
+    assert data["heat"] is None
+    assert "which GPUs of a node a job has" in str(data["no_heat"])
+    assert of_run(result, summary(result), trace_of(rows, names), [Half()], topology)["no_heat"] == ""
+    assert drawn(run(THREE), THREE)["no_heat"] == "The trace does not name models."
+
+
 def test_restarts_and_moves_are_followed() -> None:
     random = np.random.default_rng(4)
     rows = [(float(at), int(random.integers(1, 6)), float(random.integers(1, 40))) for at in range(150)]

@@ -87,6 +87,7 @@ def test_interference() -> None:
     assert report.worst_error < 0.01
     assert found.alpha[1] == pytest.approx(0.3, rel=0.1)
     assert found.beta == pytest.approx((0.4, 0.2), rel=0.1)
+    assert found.most_cores == max(row.others_cpu for row in rows)
 
 
 def test_parameter_servers() -> None:

@@ -7,10 +7,11 @@ from math import exp
 
 import pytest
 
+from simulator.cluster.topology import flat
 from simulator.slowdown.neighbours.interference import HostInterference
 from simulator.slowdown.neighbours.pair_table import PairTable
 from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, ModelProfiles
-from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.papers import INTERFERENCE, paper_profiles
 from tests.unit.simulator.slowdown.examples import PROFILES, RACKS, at, factors_of
 
 
@@ -49,6 +50,29 @@ def test_section_5_of_marl() -> None:
     same = 2 * 5 + max(0, 4 * 3 - 8)
     assert first == pytest.approx(1 / (1 + 0.01 * exp(0.2 * same + 0.1 * 10) + 0.5 * 0.8 + 0.25 * 0.8 + 0.03))
     assert factors_of(model, at(3, "x", {1: 8})) == [1.0]
+
+
+def speed_beside(neighbours: int, gpus: int) -> float:
+    """Return the speed of a job of one GPU beside others of one GPU on a node of so many, by the papers' coefficients.
+
+    Its model and theirs use six cores, and hardly any PCIe.
+    """
+    topology = flat((gpus,), (2,))
+    jobs = [at(job, "dssm", {0: 1}) for job in range(neighbours + 1)]
+    return factors_of(HostInterference(topology, paper_profiles()), *jobs)[0]
+
+
+def test_marls_law_is_that_of_the_paper_on_its_servers() -> None:
+    scale, exponent, _ = INTERFERENCE.alpha
+    # Two GPUs in each group: one neighbour there, and two in the other group, with four cores beyond their CPU's eight.
+    for neighbours, cores in ((1, 6), (2, 6), (3, 6 + 4)):
+        expected = 1 / (1 + scale * (exp(exponent * cores) - 1))
+        assert speed_beside(neighbours, gpus=4) == pytest.approx(expected, rel=0.01)
+
+
+def test_marls_law_is_not_extrapolated_to_nodes_of_more_gpus() -> None:
+    assert speed_beside(7, gpus=8) == pytest.approx(speed_beside(3, gpus=4), rel=0.01)
+    assert speed_beside(7, gpus=8) > 0.5
 
 
 def test_one_neighbour_on_the_socket_costs_about_what_marl_saw() -> None:
