@@ -181,9 +181,30 @@ class AdminClient:
         """Request a job to save, and then stop it."""
         return self._call(self._stub.Preempt, request)
 
-    def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
-        """Return the newest preemptions, at most `limit` (0: the controller's maximum), or the one of that number."""
-        return self._call(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
+    def preemptions(self, limit: int = 0) -> admin_pb2.PreemptionList:
+        """Return the newest preemptions, at most `limit` (0: all). One answer of the controller has a part of them."""
+        found = admin_pb2.PreemptionList()
+        before = 0
+        while True:
+            left = limit - len(found.preemptions) if limit else 0
+            request = admin_pb2.ListPreemptionsRequest(limit=left, before=before)
+            part = self._call(self._stub.ListPreemptions, request)
+            found.preemptions.extend(part.preemptions)
+            found.more = part.more
+            if not part.more or not part.preemptions or (limit and len(found.preemptions) >= limit):
+                return found
+            before = part.preemptions[-1].number
+
+    def preemption(self, number: int) -> admin_pb2.PreemptionRecord:
+        """Return the preemption of that number."""
+        found = self._call(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(number=number)).preemptions
+        if not found:
+            raise CallError(
+                f"the controller shows no preemption {number} any more: it has dropped it, or Slurm has changed who may see the "
+                "job; `headway preemptions` lists those that it shows",
+                REFUSED,
+            )
+        return found[0]
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job; at most `limit` kinds (0: the controller's maximum)."""
