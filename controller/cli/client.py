@@ -27,14 +27,10 @@ _CONNECT_S = 2.0
 _AGENTS_DEADLINE_S = 15.0
 _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
-_MEND = (
-    "is it running? (`systemctl status headway-controller`; `headway doctor` checks more). Jobs are not affected: while the "
-    "controller is away, Slurm schedules without Headway"
-)
-_HUNG = (
-    "it hangs, or is very busy; see its log (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
-    "recover, Slurm schedules without Headway"
-)
+_CHECK = "is it running? (`systemctl status headway-controller`; `headway doctor` checks more)"
+_MEND = f"{_CHECK}. Jobs are not affected: while the controller is away, Slurm schedules without Headway"
+_BUSY = "it hangs, or is very busy; see its log (`journalctl -u headway-controller`)"
+_HUNG = f"{_BUSY}. Jobs are not affected: if it does not recover, Slurm schedules without Headway"
 _EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
     grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
@@ -175,11 +171,17 @@ class AdminClient:
 
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
-        return self._call(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
+        return self._change(
+            self._stub.UsePolicy,
+            admin_pb2.UsePolicyRequest(address=address),
+            _SWAP_DEADLINE_S,
+            "The other policy may decide already: look at `headway policy show`",
+        )
 
     def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
         """Request a job to save, and then stop it."""
-        return self._call(self._stub.Preempt, request)
+        problem = "The preemption may have begun: look at `headway preemptions` before you request it again"
+        return self._change(self._stub.Preempt, request, _DEADLINE_S, problem)
 
     def preemptions(self, limit: int = 0) -> admin_pb2.PreemptionList:
         """Return the newest preemptions, at most `limit` (0: all). One answer of the controller has a part of them."""
@@ -227,7 +229,10 @@ class AdminClient:
     def request_profile(self, job_id: str, steps: int | None) -> admin_pb2.RequestedProfile:
         """Let the agents of a running job profile its next steps; None: as many as when a job starts."""
         request = admin_pb2.RequestProfileRequest(job_id=job_id, steps=steps)
-        return self._call(self._stub.RequestProfile, request, _AGENTS_DEADLINE_S)
+        problem = (
+            f"The profile may have been requested: look at `headway profile show {job_id}` before you request it again"
+        )
+        return self._change(self._stub.RequestProfile, request, _AGENTS_DEADLINE_S, problem)
 
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
         """Return everything measured since then, as rows for fitting."""
@@ -250,22 +255,35 @@ class AdminClient:
             return
         raise CallError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
 
-    def _call(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:
+    def _call(self, call: Callable[..., T], request: Message, deadline_s: float | None = None) -> T:
         try:
-            return call(request, timeout=deadline_s)
+            return call(request, timeout=_DEADLINE_S if deadline_s is None else deadline_s)
         except grpc.RpcError as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: Any) -> CallError:
-        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks."""
+    def _change(self, call: Callable[..., T], request: Message, deadline_s: float, unsure: str) -> T:
+        """Make a call that changes something. `unsure` is for its user when no answer has come: it may have been made."""
+        try:
+            return call(request, timeout=deadline_s)
+        except grpc.RpcError as error:
+            raise self._failure(error, unsure) from error
+
+    def _failure(self, error: Any, unsure: str = "") -> CallError:
+        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks.
+
+        `unsure`: sentence about a change that may have been made.
+        """
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return CallError(
-                f"the controller at {self._path} accepts calls, but does not answer in time; {_HUNG}", exit_code
+                f"the controller at {self._path} accepts calls, but does not answer in time; "
+                + (f"{_BUSY}. {unsure}" if unsure else _HUNG),
+                exit_code,
             )
         if exit_code == UNREACHABLE and not _is_not_ready(error):
-            return CallError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
+            mend = f"{_CHECK}. {unsure}" if unsure else _MEND
+            return CallError(f"no controller answers at {self._path} ({details}); {mend}", exit_code)
         return CallError(details, exit_code, _reason(error))
 
 
