@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,10 @@ _CONNECT_S = 2.0
 _AGENTS_DEADLINE_S = 15.0
 _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
+_PAST_DEADLINE_S = 60.0
+_PING_S = 310.0
+"""Time without data after which a stream is tested. A gRPC server ends connections that test more often than every 300 s."""
+_PONG_S = 20.0
 _CHECK = "is it running? (`systemctl status headway-controller`; `headway doctor` checks more)"
 _MEND = f"{_CHECK}. Jobs are not affected: while the controller is away, Slurm schedules without Headway"
 _BUSY = "it hangs, or is very busy; see its log (`journalctl -u headway-controller`)"
@@ -131,13 +136,21 @@ def _runtime_dir(config: Path | None) -> Path:
 
 
 class AdminClient:
-    """One connection to the Admin service. Every call ends by its deadline, with an answer or an CallError."""
+    """One connection to the Admin service. Every call ends by its deadline, with an answer or a CallError; a stream of coming
+    events ends when the controller does not answer to tests of the connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._channel = grpc.insecure_channel(
             f"unix:{path.absolute()}",
-            options=(("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)),
+            options=(
+                ("grpc.max_receive_message_length", 64 << 20),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.keepalive_time_ms", int(_PING_S * 1000)),
+                ("grpc.keepalive_timeout_ms", int(_PONG_S * 1000)),
+                ("grpc.http2.ping_timeout_ms", int(_PONG_S * 1000)),  # 60 s by default, and the longer one counts
+                ("grpc.http2.max_pings_without_data", 0),
+            ),
         )
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
@@ -246,14 +259,44 @@ class AdminClient:
         return found
 
     def events(self, request: admin_pb2.WatchEventsRequest) -> Iterator[admin_pb2.Event]:
-        """Yield the events that the request wants. Without an end in the request, they end only with the controller."""
+        """Yield the events that the request wants. Without an end in the request, they end only with the controller.
+
+        Past events alone are read whole before the first is yielded: the time limit is the controller's, and not the reader's.
+        """
+        call: Any = self._stub.WatchEvents(request, timeout=_PAST_DEADLINE_S if request.past_only else None)
         try:
-            yield from self._stub.WatchEvents(request)
+            self._await_begin(call)
+            yield from list(call) if request.past_only else call
         except grpc.RpcError as error:
             raise self._failure(error) from error
         if request.past_only or request.HasField("until_s"):
             return
         raise CallError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
+
+    def _await_begin(self, call: Any) -> None:
+        """Wait until the controller has accepted a stream, or refused it. Raises CallError when neither happens in time."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            call.cancel()
+
+        timer = threading.Timer(_DEADLINE_S, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            call.initial_metadata()  # gRPC has no time limit for it, other than that of the whole call
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise self._late()
+
+    def _late(self, unsure: str = "") -> CallError:
+        """Return the error of a call without an answer in time. `unsure`: sentence about a change that may have been made."""
+        meaning = f"{_BUSY}. {unsure}" if unsure else _HUNG
+        return CallError(
+            f"the controller at {self._path} accepts calls, but does not answer in time; {meaning}", UNREACHABLE
+        )
 
     def _call(self, call: Callable[..., T], request: Message, deadline_s: float | None = None) -> T:
         try:
@@ -276,11 +319,7 @@ class AdminClient:
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return CallError(
-                f"the controller at {self._path} accepts calls, but does not answer in time; "
-                + (f"{_BUSY}. {unsure}" if unsure else _HUNG),
-                exit_code,
-            )
+            return self._late(unsure)
         if exit_code == UNREACHABLE and not _is_not_ready(error):
             mend = f"{_CHECK}. {unsure}" if unsure else _MEND
             return CallError(f"no controller answers at {self._path} ({details}); {mend}", exit_code)
