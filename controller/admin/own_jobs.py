@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from controller.admin.access import Access
+from controller.admin.preemption_messages import MOST, preemption_list
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.report.sources import known
@@ -13,6 +16,10 @@ from protos.headway.v1 import admin_pb2
 
 _WITH_IDS = ("beside",)
 """Facts that are nothing but ids of other jobs."""
+_NEWEST = 2**63 - 1
+"""Beyond the number of every preemption."""
+_AT_ONCE = 2000
+"""Preemptions whose users are read at once; this takes about 15 ms."""
 
 
 def is_own(viewer: Viewer, job_id: str, access: Access) -> bool:
@@ -44,16 +51,52 @@ def only_own_entries(queue: admin_pb2.Queue, access: Access) -> admin_pb2.Queue:
     return found
 
 
-def only_own_preemptions(
-    preemptions: admin_pb2.PreemptionList, viewer: Viewer, access: Access
+async def preemptions_for(
+    request: admin_pb2.ListPreemptionsRequest, viewer: Viewer, access: Access
 ) -> admin_pb2.PreemptionList:
-    """Return the preemptions of the jobs alone that the caller may see. Raises CallRefused."""
-    ids = {row.job_id for row in preemptions.preemptions}
-    own = {job_id for job_id in ids if is_own(viewer, job_id, access)}
-    found = admin_pb2.PreemptionList(preemptions=[row for row in preemptions.preemptions if row.job_id in own])
-    for row in found.preemptions:
-        row.why, row.problem = without_job_ids(row.why), without_job_ids(row.problem)
+    """Return the newest preemptions of the jobs that the caller may see, as many as the request wants. Raises CallRefused."""
+    most = min(request.limit or MOST, MOST)
+    try:
+        if request.number:
+            numbers = await _numbers(viewer, access, before=request.number + 1, last=request.number, most=1)
+        else:
+            numbers = await _numbers(viewer, access, before=request.before or _NEWEST, last=1, most=most + 1)
+        rows = viewer.controller.preemptions.numbered(numbers[:most])
+    except JournalError as error:
+        raise CallRefused(Reason.JOURNAL_FAILED, str(error)) from error
+    found = preemption_list(rows)
+    found.more = len(numbers) > most
+    if not access.every_job:
+        for row in found.preemptions:
+            row.why, row.problem = without_job_ids(row.why), without_job_ids(row.problem)
     return found
+
+
+async def _numbers(viewer: Viewer, access: Access, *, before: int, last: int, most: int) -> list[int]:
+    """Return the newest numbers of preemptions whose jobs the caller may see, from below `before` down to `last`, at most `most`.
+
+    All rows may have to be read to find few, so that the event loop has a turn after each piece. Raises JournalError.
+    """
+    found: list[int] = []
+    at_once = most if access.every_job or before == last + 1 else _AT_ONCE
+    while len(found) < most and before > last:
+        rows = viewer.controller.preemptions.jobs(before, at_once)
+        seen = [number for number, job_id, user in rows if number >= last and _sees(viewer, access, job_id, user)]
+        found += seen[: most - len(found)]
+        if len(rows) < at_once:
+            break
+        before = rows[-1][0]
+        await asyncio.sleep(0)
+    return found
+
+
+def _sees(viewer: Viewer, access: Access, job_id: str, last_user: str) -> bool:
+    """Return whether the caller may see the job, which Slurm may have forgotten: then its last run has its user."""
+    if access.every_job:
+        return True
+    view = viewer.require_view()
+    job = view.find(job_id)
+    return access.sees(last_user if job is None else job.user)
 
 
 def without_others(answer: admin_pb2.Explanation) -> admin_pb2.Explanation:

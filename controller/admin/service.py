@@ -18,8 +18,8 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
 from controller.admin.messages import add_start, decision_records, explanation, policy_info
-from controller.admin.own_jobs import is_own, only_own_entries, only_own_preemptions, without_others
-from controller.admin.preemption_messages import MOST, preemption_list, preemption_text
+from controller.admin.own_jobs import is_own, only_own_entries, preemptions_for, without_others
+from controller.admin.preemption_messages import preemption_text
 from controller.admin.profile_calls import ProfileCalls
 from controller.admin.protocol import LISTENING, Reason
 from controller.admin.refusal import refuse, refusing
@@ -132,16 +132,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.PreemptionList:
         """Return open and past preemptions, as far as the caller may see jobs."""
         access = await self._access(context)
-        preemptions = self._controller.preemptions
-        if request.number:
-            one = preemptions.find(request.number)
-            found = preemption_list([] if one is None else [one])
-        else:
-            found = preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
-        if access.every_job:
-            return found
         async with refusing(context):
-            return only_own_preemptions(found, self._viewer, access)
+            return await preemptions_for(request, self._viewer, access)
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,14 +28,14 @@ _CONNECT_S = 2.0
 _AGENTS_DEADLINE_S = 15.0
 _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
-_MEND = (
-    "is it running? (`systemctl status headway-controller`; `headway doctor` checks more). Jobs are not affected: while the "
-    "controller is away, Slurm schedules without Headway"
-)
-_HUNG = (
-    "it hangs, or is very busy; see its log (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
-    "recover, Slurm schedules without Headway"
-)
+_PAST_DEADLINE_S = 60.0
+_PING_S = 310.0
+"""Time without data after which a stream is tested. A gRPC server ends connections that test more often than every 300 s."""
+_PONG_S = 20.0
+_CHECK = "is it running? (`systemctl status headway-controller`; `headway doctor` checks more)"
+_MEND = f"{_CHECK}. Jobs are not affected: while the controller is away, Slurm schedules without Headway"
+_BUSY = "it hangs, or is very busy; see its log (`journalctl -u headway-controller`)"
+_HUNG = f"{_BUSY}. Jobs are not affected: if it does not recover, Slurm schedules without Headway"
 _EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
     grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
@@ -135,13 +136,21 @@ def _runtime_dir(config: Path | None) -> Path:
 
 
 class AdminClient:
-    """One connection to the Admin service. Every call ends by its deadline, with an answer or an CallError."""
+    """One connection to the Admin service. Every call ends by its deadline, with an answer or a CallError; a stream of coming
+    events ends when the controller does not answer to tests of the connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._channel = grpc.insecure_channel(
             f"unix:{path.absolute()}",
-            options=(("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)),
+            options=(
+                ("grpc.max_receive_message_length", 64 << 20),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.keepalive_time_ms", int(_PING_S * 1000)),
+                ("grpc.keepalive_timeout_ms", int(_PONG_S * 1000)),
+                ("grpc.http2.ping_timeout_ms", int(_PONG_S * 1000)),  # 60 s by default, and the longer one counts
+                ("grpc.http2.max_pings_without_data", 0),
+            ),
         )
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
@@ -175,15 +184,42 @@ class AdminClient:
 
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
-        return self._call(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
+        return self._change(
+            self._stub.UsePolicy,
+            admin_pb2.UsePolicyRequest(address=address),
+            _SWAP_DEADLINE_S,
+            "The other policy may decide already: look at `headway policy show`",
+        )
 
     def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
         """Request a job to save, and then stop it."""
-        return self._call(self._stub.Preempt, request)
+        problem = "The preemption may have begun: look at `headway preemptions` before you request it again"
+        return self._change(self._stub.Preempt, request, _DEADLINE_S, problem)
 
-    def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
-        """Return the newest preemptions, at most `limit` (0: the controller's maximum), or the one of that number."""
-        return self._call(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
+    def preemptions(self, limit: int = 0) -> admin_pb2.PreemptionList:
+        """Return the newest preemptions, at most `limit` (0: all). One answer of the controller has a part of them."""
+        found = admin_pb2.PreemptionList()
+        before = 0
+        while True:
+            left = limit - len(found.preemptions) if limit else 0
+            request = admin_pb2.ListPreemptionsRequest(limit=left, before=before)
+            part = self._call(self._stub.ListPreemptions, request)
+            found.preemptions.extend(part.preemptions)
+            found.more = part.more
+            if not part.more or not part.preemptions or (limit and len(found.preemptions) >= limit):
+                return found
+            before = part.preemptions[-1].number
+
+    def preemption(self, number: int) -> admin_pb2.PreemptionRecord:
+        """Return the preemption of that number."""
+        found = self._call(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(number=number)).preemptions
+        if not found:
+            raise CallError(
+                f"the controller shows no preemption {number} any more: it has dropped it, or Slurm has changed who may see the "
+                "job; `headway preemptions` lists those that it shows",
+                REFUSED,
+            )
+        return found[0]
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job; at most `limit` kinds (0: the controller's maximum)."""
@@ -206,7 +242,10 @@ class AdminClient:
     def request_profile(self, job_id: str, steps: int | None) -> admin_pb2.RequestedProfile:
         """Let the agents of a running job profile its next steps; None: as many as when a job starts."""
         request = admin_pb2.RequestProfileRequest(job_id=job_id, steps=steps)
-        return self._call(self._stub.RequestProfile, request, _AGENTS_DEADLINE_S)
+        problem = (
+            f"The profile may have been requested: look at `headway profile show {job_id}` before you request it again"
+        )
+        return self._change(self._stub.RequestProfile, request, _AGENTS_DEADLINE_S, problem)
 
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
         """Return everything measured since then, as rows for fitting."""
@@ -220,31 +259,70 @@ class AdminClient:
         return found
 
     def events(self, request: admin_pb2.WatchEventsRequest) -> Iterator[admin_pb2.Event]:
-        """Yield the events that the request wants. Without an end in the request, they end only with the controller."""
+        """Yield the events that the request wants. Without an end in the request, they end only with the controller.
+
+        Past events alone are read whole before the first is yielded: the time limit is the controller's, and not the reader's.
+        """
+        call: Any = self._stub.WatchEvents(request, timeout=_PAST_DEADLINE_S if request.past_only else None)
         try:
-            yield from self._stub.WatchEvents(request)
+            self._await_begin(call)
+            yield from list(call) if request.past_only else call
         except grpc.RpcError as error:
             raise self._failure(error) from error
         if request.past_only or request.HasField("until_s"):
             return
         raise CallError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
 
-    def _call(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:
+    def _await_begin(self, call: Any) -> None:
+        """Wait until the controller has accepted a stream, or refused it. Raises CallError when neither happens in time."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            call.cancel()
+
+        timer = threading.Timer(_DEADLINE_S, end)
+        timer.daemon = True
+        timer.start()
         try:
-            return call(request, timeout=deadline_s)
+            call.initial_metadata()  # gRPC has no time limit for it, other than that of the whole call
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise self._late()
+
+    def _late(self, unsure: str = "") -> CallError:
+        """Return the error of a call without an answer in time. `unsure`: sentence about a change that may have been made."""
+        meaning = f"{_BUSY}. {unsure}" if unsure else _HUNG
+        return CallError(
+            f"the controller at {self._path} accepts calls, but does not answer in time; {meaning}", UNREACHABLE
+        )
+
+    def _call(self, call: Callable[..., T], request: Message, deadline_s: float | None = None) -> T:
+        try:
+            return call(request, timeout=_DEADLINE_S if deadline_s is None else deadline_s)
         except grpc.RpcError as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: Any) -> CallError:
-        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks."""
+    def _change(self, call: Callable[..., T], request: Message, deadline_s: float, unsure: str) -> T:
+        """Make a call that changes something. `unsure` is for its user when no answer has come: it may have been made."""
+        try:
+            return call(request, timeout=deadline_s)
+        except grpc.RpcError as error:
+            raise self._failure(error, unsure) from error
+
+    def _failure(self, error: Any, unsure: str = "") -> CallError:
+        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks.
+
+        `unsure`: sentence about a change that may have been made.
+        """
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return CallError(
-                f"the controller at {self._path} accepts calls, but does not answer in time; {_HUNG}", exit_code
-            )
+            return self._late(unsure)
         if exit_code == UNREACHABLE and not _is_not_ready(error):
-            return CallError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
+            mend = f"{_CHECK}. {unsure}" if unsure else _MEND
+            return CallError(f"no controller answers at {self._path} ({details}); {mend}", exit_code)
         return CallError(details, exit_code, _reason(error))
 
 

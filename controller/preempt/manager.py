@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +169,14 @@ class PreemptionManager:
     def newest(self, limit: int) -> list[Preemption]:
         """Return the newest preemptions of all jobs, newest first."""
         return self._table.newest(limit)
+
+    def jobs(self, before: int, limit: int) -> list[tuple[int, str, str]]:
+        """Return number, job id, and last user (empty: no run has ended) of preemptions below a number, newest first."""
+        return self._table.jobs(before, limit)
+
+    def numbered(self, numbers: Sequence[int]) -> list[Preemption]:
+        """Return the preemptions of these numbers, newest first."""
+        return self._table.numbered(numbers)
 
     def find(self, number: int) -> Preemption | None:
         """Return the preemption with that number."""

@@ -9,7 +9,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from headway_client import AsyncClient, Event, Explanation, JobSummary, PreemptionList, Queue, Status, Usage
+from headway_client import (
+    AnswerTimeoutError,
+    AsyncClient,
+    Event,
+    Explanation,
+    JobSummary,
+    PreemptionList,
+    Queue,
+    Status,
+    Usage,
+)
 
 T = TypeVar("T")
 
@@ -65,8 +75,14 @@ class Source:
         """Return the newest past events of a job, oldest first."""
 
         async def past(client: AsyncClient) -> list[Event]:
-            async with client.events(past_only=True, job_id=job_id, idle_s=_TIMEOUT_S) as stream:
-                return [event async for event in stream][-_MOST_EVENTS:]
+            try:
+                # Not the stream's `idle_s`, with which a stream that has stalled ends like one that is complete.
+                async with asyncio.timeout(_TIMEOUT_S), client.events(past_only=True, job_id=job_id) as stream:
+                    return [event async for event in stream][-_MOST_EVENTS:]
+            except TimeoutError as error:
+                if isinstance(error, AnswerTimeoutError):
+                    raise
+                raise AnswerTimeoutError(f"the controller has sent no end of them within {_TIMEOUT_S:g} s") from error
 
         return await self._ask(user, past)
 

@@ -124,14 +124,31 @@ class CycleView:
 
     def find(self, job_id: str) -> SlurmJob | None:
         """Return the newest job of that id, managed or not; None when Slurm knows none."""
-        found = [job for job in self.result.observation.snapshot.jobs if job.key.job_id == job_id]
-        return max(found, key=lambda job: job.key.submit_time_s, default=None)
+        return self._newest.get(job_id)
 
     def tasks(self, array_id: str) -> list[SlurmJob]:
         """Return the tasks of that array, in the order of their numbers."""
-        prefix = f"{array_id}_"
-        found = [job for job in self.result.observation.snapshot.jobs if job.key.job_id.startswith(prefix)]
-        return sorted(found, key=lambda job: (len(job.key.job_id), job.key.job_id))
+        return sorted(self._tasks.get(array_id, ()), key=lambda job: (len(job.key.job_id), job.key.job_id))
+
+    @cached_property
+    def _newest(self) -> dict[str, SlurmJob]:
+        """Newest job of each id."""
+        found: dict[str, SlurmJob] = {}
+        for job in self.result.observation.snapshot.jobs:
+            other = found.get(job.key.job_id)
+            if other is None or job.key.submit_time_s > other.key.submit_time_s:
+                found[job.key.job_id] = job
+        return found
+
+    @cached_property
+    def _tasks(self) -> dict[str, list[SlurmJob]]:
+        """Tasks of each array."""
+        found: dict[str, list[SlurmJob]] = {}
+        for job in self.result.observation.snapshot.jobs:
+            array_id, is_task, _ = job.key.job_id.partition("_")
+            if is_task:
+                found.setdefault(array_id, []).append(job)
+        return found
 
     def pin(self, job: SlurmJob) -> PinRecord | None:
         """Return the placement of this run of the job; None when Headway has not placed it."""

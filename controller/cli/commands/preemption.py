@@ -151,7 +151,7 @@ def _poll(client: AdminClient, found: admin_pb2.PreemptionRecord) -> admin_pb2.P
     until_s = time.monotonic() + _RESTART_S
     while True:
         try:
-            return client.preemptions(number=found.number).preemptions[0]
+            return client.preemption(found.number)
         except CallError as error:
             if error.exit_code != UNREACHABLE or time.monotonic() > until_s:
                 raise

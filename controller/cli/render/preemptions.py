@@ -69,6 +69,8 @@ def show_preemptions(found: admin_pb2.PreemptionList) -> None:
         )  # fmt: skip
         table.add_row(*(safe_text(cell, _COLOURS.get(cell, "") if cell == one.stage else "") for cell in cells))
     put(console, table)
+    if found.more:
+        put(console, safe_text("There are more; --limit 0 shows all"))
 
 
 def _took(one: admin_pb2.PreemptionRecord) -> str:

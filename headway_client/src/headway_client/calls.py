@@ -150,9 +150,9 @@ def move(
     return preempt(job_id, force=force, within_s=within_s, only=to, avoid=off, away=not to and not off)
 
 
-def preemptions(limit: int = 0, number: int = 0) -> Call[PreemptionList]:
-    """Open and past preemptions, or the one of that number."""
-    return Call("ListPreemptions", ListPreemptionsRequest(limit, number), PreemptionList)
+def preemptions(limit: int = 0, number: int = 0, before: int = 0) -> Call[PreemptionList]:
+    """Open and past preemptions (0: from the newest on), or the one of that number."""
+    return Call("ListPreemptions", ListPreemptionsRequest(limit, number, before), PreemptionList)
 
 
 def profiles(limit: int) -> Call[ProfileList]:

@@ -13,6 +13,7 @@ from headway_client.answers.snapshot import Snapshot
 from headway_client.calls import Call, JobId
 from headway_client.errors import (
     BusyError,
+    HeadwayError,
     InvalidRequestError,
     NotFoundError,
     NotPermittedError,
@@ -20,7 +21,7 @@ from headway_client.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
-from headway_client.words import JobState
+from headway_client.words import JobState, Reason
 
 T = TypeVar("T")
 Until = Union[JobState, str, Collection[Union[JobState, str]], None]
@@ -97,8 +98,8 @@ def wait(
     while True:
         try:
             found = yield limits.limit(calls.why(job_id))
-        except NotFoundError:
-            if first is not None or limits.passed_s() >= APPEARS_S:
+        except (NotFoundError, NotPermittedError) as error:
+            if not _is_unknown(error) or first is not None or limits.passed_s() >= APPEARS_S:
                 raise
             limits.answered()
         except (UnavailableError, BusyError) as error:
@@ -110,6 +111,11 @@ def wait(
             if state == JobState.ENDED or (state != first if wanted is None else state in wanted):
                 return found  # type: ignore[no-any-return]
         yield limits.pause(f"job {job_id} is still {state} after {limits.passed_s():.1f} s")
+
+
+def _is_unknown(error: HeadwayError) -> bool:
+    """Return whether the controller may not know the job yet. Where jobs are private, it refuses unknown ones too."""
+    return isinstance(error, NotFoundError) or error.reason == Reason.JOBS_PRIVATE
 
 
 def wait_for_preemption(

@@ -1388,19 +1388,23 @@ class ListPreemptionsRequest(_message.Message):
 
     LIMIT_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """Maximum number of preemptions, the newest first; 0 = 1000, which is also the maximum."""
     number: _builtins.int
     """Return only this preemption; 0 = all."""
+    before: _builtins.int
+    """Return only those with smaller numbers, such as the last number of the answer before; 0 = from the newest on."""
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
         number: _builtins.int = ...,
+        before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "limit", b"limit", "number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1411,6 +1415,9 @@ class PreemptionList(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """True = there are older ones that the caller may see."""
     @_builtins.property
     def preemptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreemptionRecord]:
         """Newest first."""
@@ -1419,10 +1426,11 @@ class PreemptionList(_message.Message):
         self,
         *,
         preemptions: _abc.Iterable[Global___PreemptionRecord] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["preemptions", b"preemptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "preemptions", b"preemptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

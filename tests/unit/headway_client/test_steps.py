@@ -13,6 +13,7 @@ from headway_client import (
     NotFoundError,
     NotPermittedError,
     NotReadyError,
+    Reason,
     UnavailableError,
     WaitTimeoutError,
 )
@@ -82,6 +83,19 @@ def test_a_job_of_a_moment_ago_may_be_unknown_for_a_while() -> None:
     assert clock.now_s - Clock.now_s == APPEARS_S
 
 
+def test_where_jobs_are_private_a_job_of_a_moment_ago_may_be_refused_for_a_while() -> None:
+    refused = NotPermittedError("Headway knows no such job of ann", Reason.JOBS_PRIVATE)
+    assert play(waiting(clock := Clock(), "running"), clock, [refused, refused, *seen("running")])[2] == 4.0
+    # a job of another user is refused for good, and so is one that was seen before
+    clock = Clock()
+    with pytest.raises(NotPermittedError):
+        play(waiting(clock, "running"), clock, [refused])
+    assert clock.now_s - Clock.now_s == APPEARS_S
+    with pytest.raises(NotPermittedError):
+        play(waiting(clock := Clock(), "ended"), clock, [*seen("running"), refused])
+    assert clock.now_s - Clock.now_s == 2.0
+
+
 def test_a_job_that_is_forgotten_is_an_error() -> None:
     with pytest.raises(NotFoundError):
         play(waiting(clock := Clock(), "ended"), clock, [*seen("running"), NotFoundError("job 7 is not known")])
@@ -97,9 +111,11 @@ def test_a_controller_may_be_away_for_so_long_each_time(error: HeadwayError) -> 
     assert clock.now_s - Clock.now_s == 10.0
 
 
-def test_other_errors_end_the_wait_at_once() -> None:
+@pytest.mark.parametrize("reason", [None, Reason.USER_NOT_ACCEPTED])
+def test_other_errors_end_the_wait_at_once(reason: Reason | None) -> None:
     with pytest.raises(NotPermittedError):
-        play(waiting(clock := Clock()), clock, [NotPermittedError("private")])
+        play(waiting(clock := Clock()), clock, [NotPermittedError("no", reason)])
+    assert clock.now_s == Clock.now_s
 
 
 def test_the_time_limit_holds_for_pauses_and_calls() -> None:

@@ -122,9 +122,9 @@ class AsyncClient:
         """Preempt a job and start it with that total number of GPUs."""
         return await self._ask(calls.preempt(job_id, gpus=gpus, force=force, within_s=within_s))
 
-    async def preemptions(self, limit: int = 0, *, number: int = 0) -> PreemptionList:
-        """Return the newest preemptions, or only the one of that number."""
-        return await self._ask(calls.preemptions(limit, number))
+    async def preemptions(self, limit: int = 0, *, number: int = 0, before: int = 0) -> PreemptionList:
+        """Return the newest preemptions, or those with numbers below `before`, or only the one of that number."""
+        return await self._ask(calls.preemptions(limit, number, before))
 
     async def profiles(self, limit: int = 0) -> ProfileList:
         """Return the kinds of jobs that were measured."""

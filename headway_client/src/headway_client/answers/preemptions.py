@@ -69,3 +69,5 @@ class PreemptionList(Message):
 
     preemptions: tuple[PreemptionRecord, ...] = many(1, PreemptionRecord)
     """Newest first."""
+    more: bool = flag(2)
+    """True = there are older ones that this user may see: ask for those before the last number."""

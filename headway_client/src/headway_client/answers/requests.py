@@ -64,6 +64,7 @@ class ListPreemptionsRequest(Message):
 
     limit: int = u32(1)
     number: int = u64(2)
+    before: int = u64(3)
 
 
 @dataclass(frozen=True)

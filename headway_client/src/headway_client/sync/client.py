@@ -130,9 +130,12 @@ class Client:
         """Preempt a job and start it with that total number of GPUs."""
         return self._ask(calls.preempt(job_id, gpus=gpus, force=force, within_s=within_s))
 
-    def preemptions(self, limit: int = 0, *, number: int = 0) -> PreemptionList:
-        """Return the newest preemptions, at most `limit` (0: 1000, the controller's maximum), or only the one of that number."""
-        return self._ask(calls.preemptions(limit, number))
+    def preemptions(self, limit: int = 0, *, number: int = 0, before: int = 0) -> PreemptionList:
+        """Return the newest preemptions, at most `limit` (0: 1000, the controller's maximum), or only the one of that number.
+
+        `before`: only those with smaller numbers; with the last number of an answer that has `more`, the next ones.
+        """
+        return self._ask(calls.preemptions(limit, number, before))
 
     def profiles(self, limit: int = 0) -> ProfileList:
         """Return the kinds of jobs that were measured, at most `limit` (0: 1000, the controller's maximum)."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from headway_client import AsyncClient, HeadwayError, InvalidRequestError, NotPe
 from controller.admin.serve import serve_admin
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
+from controller.cli.client import AdminClient, CallError
 from controller.daemon.web_user import web_uid
-from controller.state.preemption import Cause
+from controller.state.journal import RunRecord
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -210,3 +213,67 @@ async def test_private_usage_hides_no_jobs_and_is_of_nobody_for_a_page_without_a
     async with cluster(folder, "usage"):
         assert len((await client(folder, "bob").queue()).entries) == 3
         assert await refusal(client(folder).usage()) == PRIVATE
+
+
+def preempted(world: ControllerWorld, job_id: str, times: int = 1) -> None:
+    """Add ended preemptions of that job to the journal."""
+    (job,) = (each for each in world.last.observation.snapshot.jobs if each.key.job_id == job_id)  # type: ignore[union-attr]
+    for _ in range(times):
+        row = Preemption(
+            number=0, job_id=job_id, raw_id=job.raw_id or 0, submit_time_s=job.key.submit_time_s, restarts=0,
+            cause=Cause.OPERATOR, why="to make room for job 3", way=PreemptionMethod.NONE, force=True, nodes=("n1",),
+            constraint=RelocationConstraint(), within_s=60.0, stage=Stage.CALLED_OFF, asked_s=1.0, ended_s=2.0,
+        )  # fmt: skip
+        kept = world.journal.preemptions.add(row)
+        world.journal.preemptions.save(kept)
+
+
+async def test_the_newest_preemptions_of_a_user_are_found_behind_those_of_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.admin.own_jobs._AT_ONCE", 7)
+    async with cluster(folder) as world:
+        # given two preemptions of ann's job before and between many of bob's
+        for job_id, times in (("1", 1), ("2", 15), ("1", 1), ("2", 20)):
+            preempted(world, job_id, times)
+        # then a limit counts what she may see
+        ann = client(folder, "ann")
+        found = await ann.preemptions()
+        assert ([row.number for row in found.preemptions], found.more) == ([17, 1], False)
+        assert {row.why for row in found.preemptions} == {"to make room for another job"}
+        newest = await ann.preemptions(1)
+        assert ([row.number for row in newest.preemptions], newest.more) == ([17], True)
+        older = await ann.preemptions(1, before=17)
+        assert ([row.number for row in older.preemptions], older.more) == ([1], False)
+        # and one by its number is hers or nobody's
+        assert [row.number for row in (await ann.preemptions(number=17)).preemptions] == [17]
+        for number in (16, 18, 99, 2**64 - 1):
+            assert (await ann.preemptions(number=number)).preemptions == ()
+        snapshot = await ann.snapshot()
+        assert snapshot.preemptions is not None
+        assert len(snapshot.preemptions.preemptions) == 2
+
+
+async def test_preemptions_of_forgotten_jobs_belong_to_the_user_of_their_last_run(folder: Path) -> None:
+    async with cluster(folder) as world:
+        preempted(world, "1")
+        key = world.last.observation.snapshot.jobs[0].key  # type: ignore[union-attr]
+        world.journal.preemptions.save(replace(world.journal.preemptions.newest(1)[0], job_id="50"))
+        assert (await client(folder, "bob").preemptions()).preemptions == ()
+        world.journal.record_runs([RunRecord(key._replace(job_id="50"), "bob", "x", 1.0, 2.0, 1.0, 8, 1, "COMPLETED")])
+        assert [row.job_id for row in (await client(folder, "bob").preemptions()).preemptions] == ["50"]
+        assert (await client(folder, "ann").preemptions()).preemptions == ()
+
+
+async def test_all_preemptions_come_in_several_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.admin.own_jobs.MOST", 4)
+    async with cluster(folder) as world:
+        preempted(world, "2", 10)
+        with AdminClient(folder / "admin.sock") as headway:
+            for limit, numbers, more in ((0, 10, False), (3, 3, True), (9, 9, True), (10, 10, False), (20, 10, False)):
+                found = await asyncio.to_thread(headway.preemptions, limit)
+                shown = [row.number for row in found.preemptions]
+                assert (shown, found.more) == (list(range(10, 10 - numbers, -1)), more), limit
+            assert (await asyncio.to_thread(headway.preemption, 7)).number == 7
+            with pytest.raises(CallError, match="shows no preemption 77 any more"):
+                await asyncio.to_thread(headway.preemption, 77)

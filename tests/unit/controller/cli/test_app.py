@@ -20,6 +20,7 @@ import pytest
 from controller.admin.serve import serve_admin
 from controller.cli.render.jobs import show_queue
 from controller.cli.render.json_output import plain
+from controller.cli.render.preemptions import show_preemptions
 from controller.cli.render.report import show_report
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
@@ -218,6 +219,15 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
     assert (lines["idle"], lines["hint"]) == ("2 GPU hours", "it lost 25% of its speed")
     assert lines["energy"] == "16.4 kWh of its GPUs"
+
+
+def test_a_list_of_preemptions_says_when_it_is_not_whole(capsys):
+    found = pb.PreemptionList(preemptions=[pb.PreemptionRecord(number=7, job_id="12", stage="asked")], more=True)
+    show_preemptions(found)
+    assert capsys.readouterr().out.splitlines()[-1] == "There are more; --limit 0 shows all"
+    found.more = False
+    show_preemptions(found)
+    assert "more" not in capsys.readouterr().out
 
 
 async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from headway_client import calls
 
-from controller.cli.client import AdminClient
+from controller.cli import client
 from controller.web import source
 
 PATIENCE_S = 60.0
 PATIENT_PROGRAM = f"""
-from controller.cli.client import AdminClient
-AdminClient._call.__defaults__ = ({PATIENCE_S},)
+from controller.cli import client
+client._DEADLINE_S = {PATIENCE_S}
 """
 """Begins programs that ask a controller."""
 
@@ -24,5 +24,5 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls._SOON_S in short
     longer = tuple(PATIENCE_S if limit == calls._SOON_S else limit for limit in short)
     monkeypatch.setattr(calls.Call.__init__, "__defaults__", longer)
-    monkeypatch.setattr(AdminClient._call, "__defaults__", (PATIENCE_S,))
+    monkeypatch.setattr(client, "_DEADLINE_S", PATIENCE_S)
     monkeypatch.setattr(source, "_TIMEOUT_S", PATIENCE_S)
