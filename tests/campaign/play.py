@@ -208,9 +208,7 @@ def _waits_for_a_user(cluster: Cluster, job: Expected) -> bool:
     if job.held_by_user_s is not None:
         return True
     before = [
-        cluster.model.jobs[job_id]
-        for _, label in job.spec.after
-        for job_id in cluster.named_by_dependencies_on(label)
+        cluster.model.jobs[job_id] for _, label in job.spec.after for job_id in cluster.named_by_dependencies_on(label)
     ]
     return any(not each.ended and _waits_for_a_user(cluster, each) for each in before)
 

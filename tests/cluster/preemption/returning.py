@@ -80,14 +80,18 @@ class Returning(Training):
         self.records.hurry(name)
 
     def requeue(self, job_id: str) -> None:
-        """Requeue a job as an operator would, and wait until it is in the queue. Headway places it again; others wait two minutes."""
+        """Requeue a job as an operator would, and wait until it is in the queue.
+
+        Headway places it again; a job that it does not schedule waits two minutes.
+        """
         self.cluster.run("scontrol", "requeue", job_id)
         self.until_state(job_id, "PENDING")
 
     def start_now(self, job_id: str) -> None:
         """Let a requeued job that Headway does not schedule start.
 
-        Slurm would fail it for good in the second in which its run before ended: slurmd refuses to launch it ("credential revoked").
+        Slurm would fail it for good in the second in which its run before ended: slurmd refuses to launch it then ("credential
+        revoked").
         """
         self.until(lambda: time.time() >= self.show_submit_s(job_id) + 1, "the second of its requeue has passed")
         self.cluster.run("scontrol", "update", f"jobid={job_id}", "StartTime=now")
