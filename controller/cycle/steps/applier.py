@@ -18,6 +18,7 @@ from controller.cycle.decision.plan import Start
 from controller.cycle.refusals import Verdict, refused_again
 from controller.cycle.steps.chosen_gpus import chosen_text
 from controller.cycle.steps.hand_over import HandOver
+from controller.cycle.steps.overtaken import overtaken
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.observe.observer import Observation
@@ -36,13 +37,12 @@ from controller.slurm.client import (
 from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord, Refusal
-from controller.state.preemption import RelocationConstraint
 from policies.state.gpu_layout import gpus_text
 
 _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
 _FRESH_S = 1.0
-"""Age of a snapshot, seconds, from which nodes are read again before jobs are released on them."""
+"""Age of a snapshot, seconds, from which jobs are read again before they are placed, and nodes before jobs are released there."""
 _NOT_REFUSED = Refusal("", 0.0, 0.0, 0)
 
 
@@ -68,31 +68,35 @@ class Applier:
         self._clock = clock
         self._pin_failures: dict[JobKey, int] = {}
         """Number of failed pins in a row of each job. Bound: the jobs in scope."""
+        self._changed: dict[JobKey, SlurmJob] = {}
+        """Jobs that had changed since the decision on them, as they were then. Bound: the jobs in scope."""
         self._not_given_until: dict[JobKey, float] = {}
         """Monotonic time of the next attempt to give a job to Slurm that Slurm has refused to take. Bound: the jobs whose time is
         to come, when the last was added."""
 
     def keep(self, jobs: Container[JobKey]) -> None:
-        """Forget the failed pins of all other jobs."""
+        """Forget the failed pins and the changes of all other jobs."""
+        if self._changed:
+            self._changed = {key: job for key, job in self._changed.items() if key in jobs}
         if self._pin_failures:
             self._pin_failures = {key: count for key, count in self._pin_failures.items() if key in jobs}
 
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
         """Pin the jobs to the plan's nodes, and release those that were pinned: piece by piece, until a piece is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
-        jobs, (least, most) = observation.state.jobs, observation.state.jobs.sizes
-        for key, start in by_key.items():
-            elastic = least[start.row] < most[start.row]
-            if elastic and start.placement.num_gpus != jobs.num_gpus[start.row]:
-                # Saved with the pin. If the job is not started, it waits in this size, and the policy may choose another one.
-                constraint = self._ledger.relocations.get(key, RelocationConstraint())
-                self._ledger.set_constraint(key, replace(constraint, gpus=start.placement.num_gpus))
         await self._verbs.starts.run(
             by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy)
         )
 
     async def _start(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
-        """Start the jobs of one piece. Returns those that could not be started."""
+        """Start the jobs of one piece, those without a change since the decision. Returns those that could not be started."""
+        changed = await self._overtaken(observation, [observation.rows[start.row] for start in starts])
+        unchanged = [start for start in starts if observation.rows[start.row].key not in changed]
+        return {**changed, **(await self._start_unchanged(observation, unchanged, policy) if unchanged else {})}
+
+    async def _start_unchanged(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
+        """Start these jobs. Returns those that could not be started."""
+        self._set_sizes(observation, starts)
         made = [self._as_slurm_takes_it(_pin(observation, start, self._ledger)) for start in starts]
         pins = {pin.key: pin for pin in made}
         for start, pin in zip(starts, pins.values(), strict=True):
@@ -120,6 +124,28 @@ class Applier:
         # After a release without an answer, the next snapshot shows whether the job starts; until then its pin is kept.
         await self._own_requests.undo_pins(_reasons("could not be released", _answered(unreleased)))
         return {**failed, **unreleased}
+
+    def _set_sizes(self, observation: Observation, starts: Sequence[Start]) -> None:
+        """Set the sizes that the policy has chosen for elastic jobs. They are saved with the pins.
+
+        If such a job is not started, it waits in this size, and the policy may choose another one.
+        """
+        jobs, (least, most) = observation.state.jobs, observation.state.jobs.sizes
+        for start in starts:
+            if least[start.row] < most[start.row] and start.placement.num_gpus != jobs.num_gpus[start.row]:
+                self._ledger.set_size(observation.rows[start.row].key, start.placement.num_gpus)
+
+    async def _overtaken(self, observation: Observation, jobs: Sequence[SlurmJob]) -> Failures:
+        """Return the jobs that have changed since an old snapshot: the next cycle decides on them again."""
+        if abs(self._clock.now() - observation.snapshot.time_s) < _FRESH_S:
+            return {}
+        try:
+            now = await self._verbs.read([job.key for job in jobs])
+        except SlurmError as error:
+            return dict.fromkeys([job.key for job in jobs], Failure(str(error), FailureReason.UNAVAILABLE))
+        found = overtaken(jobs, now, self._changed)
+        self._changed |= {key: now[key] for key in found if key in now}
+        return found
 
     async def _on_unregistered_nodes(self, observation: Observation, pins: Sequence[Pin]) -> Failures:
         """Return the pinned jobs that must not be released yet.
