@@ -25,6 +25,8 @@ MOST = 256
 """Maximum number of connections of all users."""
 MOST_A_USER = 16
 """Maximum number of connections of one user, where all users may connect."""
+STALL_S = 10.0
+"""Longest time in which a user takes nothing of what waits for it."""
 _LABEL = re.compile(r"unix-abstract:headway-uid-(\d+)-")
 
 
@@ -45,7 +47,7 @@ async def caller_of(peer: str) -> Caller:
 
 class Front:
     """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `most_a_user` of one user;
-    a file that a user sends is never waited for.
+    a file that a user sends is never waited for, and a user that takes nothing for `STALL_S` loses the connection.
     """
 
     def __init__(self, inner: Path, most_a_user: int = MOST_A_USER, failed: Failed = uncounted) -> None:
@@ -76,7 +78,10 @@ class Front:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: Side(self._enter, self._sides), sock=self._listener, backlog=MOST, start_serving=False
+            lambda: Side(self._enter, self._sides, stall_s=STALL_S),
+            sock=self._listener,
+            backlog=MOST,
+            start_serving=False,
         )
         await self._server.start_serving()
 
@@ -94,6 +99,12 @@ class Front:
             for side in list(self._sides):
                 side.end()
 
+    def cut(self, peer: str) -> None:
+        """End the connection with that name, gRPC's `peer` of a call, if it is still there."""
+        for side in list(self._sides):
+            if side.name and peer == f"unix-abstract:{side.name}":
+                side.end()
+
     def _enter(self, outer: Side) -> None:
         uid = outer.number = peer_credentials(outer.transport.get_extra_info("socket"))[1]
         if len(self._sides) > MOST or sum(side.number == uid for side in self._sides) > self._most_a_user:
@@ -106,7 +117,8 @@ class Front:
         loop = asyncio.get_running_loop()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            connection.bind(f"\0headway-uid-{uid}-{secrets.token_hex(8)}")
+            outer.name = f"headway-uid-{uid}-{secrets.token_hex(8)}"
+            connection.bind(f"\0{outer.name}")
             await loop.sock_connect(connection, str(self._inner))
             if outer.transport.is_closing():
                 connection.close()

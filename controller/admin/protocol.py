@@ -60,5 +60,7 @@ class Reason(StrEnum):
     """The job belongs to another user."""
     CHANGES_SPENT = "changes-spent"
     """The user has requested as many changes within the last hour as the operator allows."""
+    TOO_MANY_CALLS = "too-many-calls"
+    """The user has as many calls under way as one may have."""
     TOO_MANY_WATCHERS = "too-many-watchers"
     """The user, or all users together, have too many calls of WatchEvents open already."""

@@ -32,6 +32,7 @@ _CODES = {
     Reason.NOT_PROFILABLE: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.NOT_YOUR_JOB: grpc.StatusCode.PERMISSION_DENIED,
     Reason.CHANGES_SPENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.TOO_MANY_CALLS: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import grpc.aio
 
 from controller.admin.access import AccessRules
+from controller.admin.call_limits import CallLimits
 from controller.admin.front import MOST, Front
 from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
 from controller.admin.report.job_notes import JobNotes
@@ -42,7 +43,9 @@ from protos.headway.v1 import admin_pb2_grpc
 _INNER_ADMIN, _INNER_STATUS = "admin-grpc.sock", "status-grpc.sock"
 """gRPC's own sockets behind the Fronts; mode 0600."""
 _MAX_CALLS = 4096
-"""Maximum number of calls at once: as many as all users' connections may have."""
+"""Maximum number of calls at once: as many as all users' connections may have. `CallLimits` has those of one user."""
+_MAX_CALLS_A_USER = 16
+"""Maximum number of calls of one user at once, besides streams, where all users may connect."""
 _GRACE_S = 0.5
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -90,8 +93,9 @@ async def serve_admin(
     try:
         bind(folder / ADMIN_SOCKET, 0o600, None, fronts[0].listen)
         bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, fronts[1].listen)
-        servers.append(await _serve(private, folder / _INNER_ADMIN, broken))
-        servers.append(await _serve(public, folder / _INNER_STATUS, broken))
+        limits = CallLimits(_MAX_CALLS, fronts[0].cut), CallLimits(_MAX_CALLS_A_USER, fronts[1].cut)
+        servers.append(await _serve(private, folder / _INNER_ADMIN, broken, limits[0]))
+        servers.append(await _serve(public, folder / _INNER_STATUS, broken, limits[1]))
         for front in fronts:
             await front.start()
         yield
@@ -107,9 +111,9 @@ async def serve_admin(
                 await fronts[1].close()
 
 
-async def _serve(service: AdminService, path: Path, failed: Failed) -> grpc.aio.Server:
-    strict = StrictRequests(failed)
-    server = grpc.aio.server(interceptors=(strict,), maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
+async def _serve(service: AdminService, path: Path, failed: Failed, limits: CallLimits) -> grpc.aio.Server:
+    interceptors = limits, StrictRequests(failed)  # the first gets a call first
+    server = grpc.aio.server(interceptors=interceptors, maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
     admin_pb2_grpc.add_AdminServicer_to_server(service, server)
     bind(path, 0o600, None, server.add_insecure_port)
     await server.start()

@@ -159,14 +159,29 @@ class Relay:
 class Side(asyncio.Protocol):
     """One half of a relayed connection: what it reads is written to the other half, no faster than that takes it."""
 
-    def __init__(self, made: Callable[[Side], None], among: set[Side] | None = None, number: int = 0) -> None:
-        """`made` is called with the half when it is connected; while it is, it is in `among`."""
+    def __init__(
+        self,
+        made: Callable[[Side], None],
+        among: set[Side] | None = None,
+        number: int = 0,
+        *,
+        stall_s: float | None = None,
+    ) -> None:
+        """`made` is called with the half when it is connected; while it is, it is in `among`. Both halves are ended when the
+        other end of this one has taken nothing for `stall_s` of what waits for it; None: they are not."""
         self._made = made
         self._among = set[Side]() if among is None else among
         self._other: Side | None = None
         self._early = bytearray()
         """What was read before `join`. Bound: `_MOST_EARLY`, and one piece."""
         self.number = number
+        self.name = ""
+        """Name of the connection, for those that make it."""
+        self._stall_s = stall_s
+        self._stall: asyncio.TimerHandle | None = None
+        """End of the time for the other end to take something; None: no bytes wait for it, or it has no limit."""
+        self._left_bytes = 0
+        """Bytes that it had yet to take when that time began."""
         self.transport: asyncio.Transport
 
     def wait(self) -> None:
@@ -211,16 +226,36 @@ class Side(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Called by the event loop."""
+        self._watch_stall()
         if self._other is not None and not self._other.transport.is_closing():
             self._other.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Called by the event loop."""
+        self._end_stall()
         if self._other is not None and not self._other.transport.is_closing():
             self._other.transport.resume_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Called by the event loop."""
         self._among.discard(self)
+        self._end_stall()
         if self._other is not None and not self._other.transport.is_closing():
             self._other.transport.close()
+
+    def _watch_stall(self) -> None:
+        if self._stall_s is not None:
+            self._left_bytes = self.transport.get_write_buffer_size()
+            self._stall = asyncio.get_running_loop().call_later(self._stall_s, self._check_stall)
+
+    def _check_stall(self) -> None:
+        # While writing is paused the other half reads nothing, so that nothing is added.
+        if self.transport.get_write_buffer_size() < self._left_bytes:
+            self._watch_stall()
+        else:
+            self.end()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None

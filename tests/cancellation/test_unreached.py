@@ -13,6 +13,7 @@ _RARE = "a failure that no run has: an answer that comes late, a full queue, ano
 _ENDS = "begins or ends a part, and waits in other parts only"
 EXCEPTIONS = {
     "controller/admin/access.py": (3, "calls of headway-web, and a group that may read"),
+    "controller/admin/call_limits.py": (6, "runs in coroutines of gRPC, around the servicer that is watched"),
     "controller/admin/changes.py": (2, _AT_ONCE),
     "controller/admin/event_messages.py": (3, "events to come: the run's call may end before one"),
     "controller/admin/front.py": (5, _ENDS),
@@ -20,6 +21,7 @@ EXCEPTIONS = {
         13,
         "hands calls on to the client; the run of the services changes little",
     ),
+    "controller/admin/own_jobs.py": (3, "more preemptions than these runs have"),
     "controller/admin/profile_calls.py": (2, "names of users of measurements, of which these runs have none"),
     "controller/admin/profile_messages.py": (1, "names of users of measurements, of which these runs have none"),
     "controller/admin/refusal.py": (1, _REFUSED),

@@ -171,5 +171,6 @@ class Reason(Word):
     """The job belongs to another user."""
     CHANGES_SPENT = "changes-spent"
     """The user has requested as many changes within the last hour as the operator allows."""
+    TOO_MANY_CALLS = "too-many-calls"
     TOO_MANY_WATCHERS = "too-many-watchers"
     """The user, or all users together, watch events too often already."""

@@ -98,3 +98,49 @@ async def test_much_data_is_relayed_whole(folder: Path, monkeypatch: pytest.Monk
     data = bytes(range(256)) * 4096
     async with front_in(folder) as path:
         assert await echoed(path, data) == data
+
+
+async def test_a_user_that_takes_nothing_loses_the_connection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.admin.front.STALL_S", 0.3)
+    loop = asyncio.get_running_loop()
+    async with front_in(folder) as path:
+        with user_of(path) as user:
+            user.setblocking(False)
+            # when it sends more than fits into all buffers on the way there and back
+            with pytest.raises(ConnectionError):
+                async with asyncio.timeout(DEADLINE_S):
+                    while True:
+                        await loop.sock_sendall(user, b"x" * (1 << 16))
+            # then others are served
+            assert await echoed(path, b"hello") == b"hello"
+
+
+async def test_a_connection_is_cut_by_its_name(folder: Path) -> None:
+    names = asyncio.Queue[str]()
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        names.put_nowait(f"unix-abstract:{writer.get_extra_info('peername')[1:].decode()}")
+        await reader.read()
+        writer.close()
+
+    inner = await asyncio.start_unix_server(note, folder / "inner.sock")
+    front = Front(folder / "inner.sock")
+    front.listen(f"unix:{folder / 'front.sock'}")
+    await front.start()
+    async with asyncio.timeout(DEADLINE_S):
+        first, first_writer = await asyncio.open_unix_connection(folder / "front.sock")
+        name = await names.get()
+        second, second_writer = await asyncio.open_unix_connection(folder / "front.sock")
+        await names.get()
+        for no_name in ("", "unix:", "unix-abstract:"):
+            front.cut(no_name)
+        front.cut(name)
+        with suppress(ConnectionError):
+            assert await first.read() == b""
+        assert not second.at_eof()
+        await front.close()
+        with suppress(ConnectionError):
+            assert await second.read() == b""
+    for each in (first_writer, second_writer):
+        each.close()
+    inner.close()

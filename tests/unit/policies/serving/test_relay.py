@@ -17,10 +17,10 @@ from tests.unit.policies.serving.runtime.lingering_file import LingeringFile, li
 __all__ = ["lingering"]
 
 
-async def connected(path: Path) -> tuple[Side, socket.socket]:
+async def connected(path: Path, stall_s: float | None = None) -> tuple[Side, socket.socket]:
     """A half that waits, and the client at its other end."""
     made: asyncio.Future[Side] = asyncio.get_running_loop().create_future()
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Side(made.set_result), path)
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Side(made.set_result, stall_s=stall_s), path)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     await asyncio.get_running_loop().sock_connect(client, str(path))
     side = await made
@@ -91,6 +91,43 @@ async def test_the_end_closes_the_half_whose_client_does_not_read(tmp_path: Path
     assert first.transport.is_closing()
     client.close()
     server.close()
+
+
+@pytest.mark.parametrize("stall_s", [3600.0, None])
+async def test_a_half_whose_other_end_takes_nothing_is_ended_where_that_has_a_limit(
+    tmp_path: Path, stall_s: float | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    side, client = await connected(tmp_path / "s", stall_s)
+    side.transport.write(b"x" * (4 << 20))
+    assert (side._stall is not None) == (stall_s is not None)
+    if stall_s is not None:
+        # one that takes a little has the time again
+        before = side.transport.get_write_buffer_size()
+        async with asyncio.timeout(60.0):
+            while side.transport.get_write_buffer_size() == before:
+                await loop.sock_recv(client, 1 << 16)
+        side._check_stall()
+        assert not side.transport.is_closing()
+        side._check_stall()
+        assert side.transport.is_closing()
+    else:
+        side.end()
+    await asyncio.sleep(0)
+    assert side._stall is None
+    client.close()
+
+
+async def test_a_half_whose_other_end_has_taken_what_waited_has_no_time_limit(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    side, client = await connected(tmp_path / "s", 3600.0)
+    side.transport.write(b"x" * (4 << 20))
+    async with asyncio.timeout(60.0):
+        while side._stall is not None:
+            await loop.sock_recv(client, 1 << 16)
+    assert not side.transport.is_closing()
+    side.end()
+    client.close()
 
 
 @pytest.mark.parametrize("turns", range(6))
