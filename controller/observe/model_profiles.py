@@ -41,6 +41,7 @@ class KnownModels:
     models: tuple[str, ...]
     compute_s: tuple[float, ...]
     bytes: tuple[float, ...]
+    """NaN: no profile of the model shows communication."""
     overlap: tuple[float, ...]
     localities: Mapping[str, tuple[float, float, float, float]]
     """Throughput of a model at each locality tier, relative to the first; only of models measured at several tiers."""

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import nan
 from statistics import median
 
 from controller.profiles.ideal import step_profile
@@ -50,9 +51,9 @@ class ModelRow:
     compute_s: float
     """Time of a step without waiting for communication, in seconds."""
     bytes: float
-    """Bytes of a ring all-reduce that would load the links equally."""
+    """Bytes of a ring all-reduce that would load the links equally; NaN: no profile shows communication."""
     overlap: float
-    """Share of the shorter of computation and communication that is hidden behind the other."""
+    """Share of the shorter of computation and communication that is hidden behind the other; NaN: as for `bytes`."""
 
 
 def model_name(trained: Trained) -> str:
@@ -183,21 +184,30 @@ def _steps(rows: list[ProfileRow], names: Names) -> list[StepRow]:
 
 def _models(rows: list[ProfileRow], names: Names) -> list[ModelRow]:
     """Return one row for each model."""
-    found: dict[str, list[StepProfile]] = defaultdict(list)
+    found: dict[str, list[ProfileRow]] = defaultdict(list)
     for row in rows:
         if row.step_s > row.exposed_s:
-            found[names.of(row.trained, row.shape)].append(step_profile(row))
-    return [
-        ModelRow(
-            model=model,
-            compute_s=median(profile.step_s - profile.exposed_s for profile in profiles),
-            bytes=median(profile.ring_bytes for profile in profiles),
-            overlap=median(_overlap(profile) for profile in profiles),
-        )
-        for model, profiles in sorted(found.items())
-    ]
+            found[names.of(row.trained, row.shape)].append(row)
+    return [_model(model, of_model) for model, of_model in sorted(found.items())]
+
+
+def _model(model: str, rows: list[ProfileRow]) -> ModelRow:
+    """Return the medians over the profiles that show communication: those between nodes, else those within a node.
+
+    A step on one GPU sends nothing. It says nothing about the bytes of the same model on several GPUs, so it counts only for a
+    model without other profiles.
+    """
+    profiles = [(row.shape is not None and row.shape.nodes > 1, step_profile(row)) for row in rows]
+    sending = [(between, each) for between, each in profiles if each.communicate_s > 0 and each.ring_bytes > 0]
+    used = [each for between, each in sending if between] or [each for _, each in sending]
+    return ModelRow(
+        model=model,
+        compute_s=median(each.step_s - each.exposed_s for each in used or [each for _, each in profiles]),
+        bytes=median(each.ring_bytes for each in used) if used else nan,
+        overlap=median(_overlap(each) for each in used) if used else nan,
+    )
 
 
 def _overlap(profile: StepProfile) -> float:
-    shorter_s = min(profile.step_s - profile.exposed_s, profile.communicate_s)
-    return min(profile.hidden_s / shorter_s, 1.0) if shorter_s > 0 else 0.0
+    """Return the share that is hidden; the profile shows computing and communication."""
+    return min(profile.hidden_s / min(profile.step_s - profile.exposed_s, profile.communicate_s), 1.0)

@@ -29,6 +29,7 @@ from policies.learned.sched2.state.state_columns import StateColumns
 from policies.model import ClusterState
 from policies.serving.runtime.tasks.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
+from policies.speeds.job_profiles import StepModels
 from policies.wire.messages import parse_state, serialize_state, state_digest
 from tests.unit.controller.examples.build import job, request, running, snapshot
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
@@ -120,6 +121,22 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
     assert model.by_links and model.speed(0) == pytest.approx(0.1 / (0.1 + 4 / 1.25))
     assert [model.is_typical(row) for row in range(3)] == [False, False, True]
     assert set(ContentionGreedy().decide(served).allocation) == {0, 1, 2}
+
+
+def test_a_model_that_was_tried_on_one_gpu_sends_as_much_as_other_models(store: ProfileStore) -> None:
+    # Given a model of which only a run on one GPU was profiled, beside one that sends 4 GB
+    agents, alone = Agents("later"), Training(3, ("n5",), 6.0, start_s=T0 - 10_000, script="b.py")
+    step = {"step_s": 0.2, "compute_s": 0.2, "comm_exposed_s": 0.0, "comm_hidden_s": 0.0}
+    store.take(agents.watch([alone], T0 + 150, T0 + 210))
+    store.take([agents.arrival("n5", alone.profile(T0 + 200, step, {}))])
+    store.compute_windows(T0 + 600)
+    # When a job of that model runs on two nodes
+    its = {RunKey(1, 0): Contention(store.throughputs_of(3, 1)[0], None)}
+    state = seen(observer_of(KnownModels.of(store, 0.0)), its)
+    # Then it does not count as one that sends nothing
+    models = StepModels(state)
+    assert models.of(0).compute_s == pytest.approx(0.2) and models.of(0).bytes == pytest.approx(4e9)
+    assert models.unmeasured == {0}
 
 
 def test_an_empty_store_has_no_profiles(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from math import isnan
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,44 @@ def test_bytes_of_a_step_are_fitted_from_profiles(store: ProfileStore) -> None:
     assert fitted[NAME].compute_s == pytest.approx(0.01, rel=0.01)
     assert fitted[NAME].bytes == pytest.approx(4e6, rel=0.01)
     assert report.mean_error < 0.01
+
+
+def profiled(
+    store: ProfileStore, job_id: int, nodes: tuple[str, ...], wait_s: float, kinds: dict[str, float], **more: object
+) -> None:
+    """Store a profile and a window of a job that computes for 0.1 s a step."""
+    agents, job, at_s = Agents(f"run {job_id}"), training(job_id, nodes, 4.0, **more), T0 + 100 * job_id
+    step = {"step_s": 0.1 + wait_s, "compute_s": 0.1, "comm_exposed_s": wait_s, "comm_hidden_s": 0.05 if kinds else 0.0}
+    store.take([agents.arrival(nodes[0], job.profile(at_s, step, kinds))])
+    store.take(agents.watch([job], at_s - 10, at_s + 50))
+    store.compute_windows(T0 + 99_999)
+
+
+def test_tries_on_one_gpu_hide_no_communication_of_a_model(store: ProfileStore) -> None:
+    # given a job on two nodes that sends 1 GB a step, half of the shorter part hidden, and one within a node that sends 2 GB
+    profiled(store, 1, ("n1", "n2"), 0.2, {"all_reduce": 1e9})
+    profiled(store, 2, ("n1",), 0.05, {"all_reduce": 2e9}, gpus=2, ranks=2)
+    # when it is tried on one GPU, more often than that
+    for job_id in range(3, 9):
+        profiled(store, job_id, ("n1",), 0.0, {})
+    # then the model sends what it sends between nodes
+    (found,) = rows(store).models
+    assert (found.model, found.bytes, found.overlap) == (NAME, 1e9, pytest.approx(0.5))
+    assert found.compute_s == pytest.approx(0.1)
+
+
+def test_communication_within_a_node_counts_where_there_is_no_other(store: ProfileStore) -> None:
+    profiled(store, 2, ("n1",), 0.05, {"all_reduce": 2e9}, gpus=2, ranks=2)
+    profiled(store, 3, ("n1",), 0.0, {})
+    (found,) = rows(store).models
+    assert (found.bytes, found.overlap) == (2e9, pytest.approx(0.5))
+
+
+def test_the_bytes_of_a_model_that_ran_on_single_gpus_alone_are_not_known(store: ProfileStore) -> None:
+    profiled(store, 3, ("n1",), 0.0, {})
+    (found,) = rows(store).models
+    assert found.compute_s == pytest.approx(0.1)
+    assert isnan(found.bytes) and isnan(found.overlap)
 
 
 def test_scaling_is_fitted_by_size(store: ProfileStore) -> None:
