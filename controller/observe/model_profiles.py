@@ -38,6 +38,7 @@ class KnownModels:
     """Profiles of one reading of the store. Invariant: columns have one entry per model."""
 
     names: Names
+    """Names of the rows: `models`, `localities`, `placed` and `pairs` have no others."""
     models: tuple[str, ...]
     compute_s: tuple[float, ...]
     bytes: tuple[float, ...]
@@ -56,7 +57,7 @@ class KnownModels:
     def of(store: ProfileReader, since_s: float, racks: Racks = ONE_RACK) -> KnownModels:
         """Return the profiles measured since then, with localities by these racks. Raises sqlite3.Error."""
         # Imported here, after agents have reported, so that a start does not wait for the simulator's models.
-        from controller.profiles.fit_rows import Names, rows
+        from controller.profiles.fit_rows import rows
         from controller.profiles.localities import locality_curves, measured
 
         found = rows(store, since_s=since_s)
@@ -64,12 +65,9 @@ class KnownModels:
         for pair in found.pairs:
             ratios[key_of(pair.target), key_of(pair.other)].append(pair.ratio)
         windows = [item for item in store.throughputs(since_s) if item.trained.signature]
-        seen: list[tuple[Trained, RunShape | None]] = [(item.trained, item.shape) for item in windows]
-        seen += [(row.trained, row.shape) for row in store.profiles(since_s) if row.trained.signature and row.shape]
-        names = Names(seen)
-        placed = measured(windows, racks.of, names)
+        placed = measured(windows, racks.of, found.names)
         return KnownModels(
-            names=names,
+            names=found.names,
             models=tuple(row.model for row in found.models),
             compute_s=tuple(row.compute_s for row in found.models),
             bytes=tuple(row.bytes for row in found.models),

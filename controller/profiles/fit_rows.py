@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from statistics import median
 
@@ -32,6 +32,40 @@ Racks = Callable[[str], str | int]
 _Alone = dict[tuple[str, RunShape], float]
 
 
+def model_name(trained: Trained) -> str:
+    """Return the model's name in rows. It has no commas, which separate GPUs and nodes there."""
+    script = _clean(trained.script.removesuffix(".py")) or "unknown"
+    return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
+
+
+class Names:
+    """Names of models in rows. A name includes batch size and GPU model where several were seen."""
+
+    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]] = ()) -> None:
+        self._batches: dict[str, set[int]] = defaultdict(set)
+        """Bound: `seen`."""
+        self._gpus: dict[str, set[str]] = defaultdict(set)
+        """Bound: `seen`."""
+        for trained, shape in seen:
+            if trained.batch_size is not None:
+                self._batches[model_name(trained)].add(trained.batch_size)
+            if shape is not None and shape.gpu_model:
+                self._gpus[model_name(trained)].add(shape.gpu_model)
+
+    def of(self, trained: Trained, shape: RunShape | None) -> str:
+        """Return the name of that model on GPUs of that shape."""
+        name = model_name(trained)
+        if trained.batch_size is not None and len(self._batches.get(name, ())) > 1:
+            name = f"{name}-b{trained.batch_size}"
+        if shape is not None and shape.gpu_model and len(self._gpus.get(model_name(trained), ())) > 1:
+            name = f"{name}-{_clean(shape.gpu_model)}"
+        return name
+
+
+def _clean(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
+
+
 @dataclass(frozen=True, slots=True)
 class FitRows:
     """Rows, grouped by the fit that reads them."""
@@ -41,6 +75,8 @@ class FitRows:
     steps: tuple[StepRow, ...]
     scaling: tuple[ScalingRow, ...]
     models: tuple[ModelRow, ...] = ()
+    names: Names = field(default_factory=Names, compare=False)
+    """Names in these rows. They depend on everything that was read, so names of other readings may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +92,6 @@ class ModelRow:
     """Share of the shorter of computation and communication that is hidden behind the other; NaN: as for `bytes`."""
 
 
-def model_name(trained: Trained) -> str:
-    """Return the model's name in rows. It has no commas, which separate GPUs and nodes there."""
-    script = _clean(trained.script.removesuffix(".py")) or "unknown"
-    return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
-
-
-class Names:
-    """Names of models in rows. A name includes batch size and GPU model where several were seen."""
-
-    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]]) -> None:
-        self._batches: dict[str, set[int]] = defaultdict(set)
-        """Bound: `seen`."""
-        self._gpus: dict[str, set[str]] = defaultdict(set)
-        """Bound: `seen`."""
-        for trained, shape in seen:
-            if trained.batch_size is not None:
-                self._batches[model_name(trained)].add(trained.batch_size)
-            if shape is not None and shape.gpu_model:
-                self._gpus[model_name(trained)].add(shape.gpu_model)
-
-    def of(self, trained: Trained, shape: RunShape | None) -> str:
-        """Return the name of that model on GPUs of that shape."""
-        name = model_name(trained)
-        if trained.batch_size is not None and len(self._batches[name]) > 1:
-            name = f"{name}-b{trained.batch_size}"
-        if shape is not None and shape.gpu_model and len(self._gpus[model_name(trained)]) > 1:
-            name = f"{name}-{_clean(shape.gpu_model)}"
-        return name
-
-
-def _clean(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
-
-
 def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
     """Return all rows measured since then. Jobs of unknown models are left out."""
     seen = [item for item in store.throughputs(since_s) if item.trained.signature]
@@ -102,6 +104,7 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
         steps=tuple(_steps(profiles, names)),
         scaling=tuple(_scaling(alone)),
         models=tuple(_models(profiles, names)),
+        names=names,
     )
 
 

@@ -139,6 +139,25 @@ def test_a_model_that_was_tried_on_one_gpu_sends_as_much_as_other_models(store: 
     assert models.unmeasured == {0}
 
 
+def test_a_profile_of_a_run_that_ended_before_its_first_window_hides_no_model(store: ProfileStore) -> None:
+    # Given a try of the model with another batch size, which ran out of memory soon after its profile
+    agents, mine = Agents("later"), Training(4, ("n5",), 6.0, start_s=T0 - 10_000, batch_size=64)
+    usual = Training(1, ("n1", "n2"), 6.0, start_s=T0 - 10_000, batch_size=32, restart=5)
+    store.take(agents.watch([usual], T0 + 150, T0 + 210))
+    store.take([agents.arrival("n1", usual.profile(T0 + 160, STEP, {"all_reduce": 4e9}))])
+    store.take([agents.arrival("n5", mine.profile(T0 + 200, STEP, {"all_reduce": 4e9}))])
+    store.compute_windows(T0 + 600)
+    # When policies look at a job with the usual batch size
+    known = KnownModels.of(store, 0.0)
+    window = store.throughputs_of(1, 1)[0]
+    assert window.trained.batch_size == 32
+    profiles = known.profiles([(window.trained, window.shape)])
+    # Then its profile is found, and the models are not read again for it
+    assert profiles.models[profiles.of_job[0]] == f"{NAME}-b32"
+    assert known.has(window)
+    assert f"{NAME}-b32" in {model for model, _, _ in known.placed}
+
+
 def test_an_empty_store_has_no_profiles(tmp_path: Path) -> None:
     with closing(ProfileStore(tmp_path / "empty.sqlite")) as empty:
         observer = observer_of(KnownModels.of(empty, 0.0))
