@@ -7,6 +7,7 @@ A model's name is its script and the beginning of its signature, so that the sam
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,7 +30,10 @@ _SIGNATURE_CHARS = 8
 
 Racks = Callable[[str], str | int]
 """Returns the rack of a node."""
-_Alone = dict[tuple[str, RunShape], float]
+_NEAR = 50
+"""Number of windows alone before and after a window with a neighbour that it is compared with: steps may change their length."""
+_Alone = dict[tuple[str, RunShape], list[tuple[float, float]]]
+"""Times and speeds of windows without neighbours, oldest first, by model and shape."""
 
 
 def model_name(trained: Trained) -> str:
@@ -109,35 +113,45 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
 
 
 def _alone(seen: list[Throughput], names: Names) -> _Alone:
-    """Return the median throughput without neighbours, by model and shape."""
-    found: dict[tuple[str, RunShape], list[float]] = defaultdict(list)
+    """Return the windows without neighbours."""
+    found: _Alone = defaultdict(list)
     for item in seen:
         if item.alone:
-            found[names.of(item.trained, item.shape), item.shape].append(item.steps_per_s)
-    return {key: median(rates) for key, rates in found.items()}
+            found[names.of(item.trained, item.shape), item.shape].append((item.start_s, item.steps_per_s))
+    return dict(found)
 
 
 def _scaling(alone: _Alone) -> list[ScalingRow]:
     """Return one row for each size, at its fastest shape. With a fixed batch per GPU, examples/s follow GPUs x steps/s."""
     best: dict[tuple[str, int], float] = defaultdict(float)
-    for (model, shape), steps_per_s in alone.items():
-        best[model, shape.gpus] = max(best[model, shape.gpus], steps_per_s)
+    for (model, shape), windows in alone.items():
+        best[model, shape.gpus] = max(best[model, shape.gpus], _speed(windows[-2 * _NEAR :]))
     return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
+
+
+def _speed(windows: list[tuple[float, float]]) -> float:
+    return median(steps_per_s for _, steps_per_s in windows)
+
+
+def _speed_then(windows: list[tuple[float, float]], time_s: float) -> float:
+    """Return the median speed around that time."""
+    place = bisect_left(windows, (time_s,))
+    return _speed(windows[max(place - _NEAR, 0) : place + _NEAR])
 
 
 def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
     """Return one row for each window with exactly two known jobs, when the first one's speed alone is known at that shape."""
     found = []
     for item in seen:
-        base = alone.get((names.of(item.trained, item.shape), item.shape))
-        if base is None or len(item.neighbours) != 1:
+        windows = alone.get((names.of(item.trained, item.shape), item.shape))
+        if windows is None or len(item.neighbours) != 1:
             continue
         other = item.neighbours[0]
         if other.trained is None or other.shape is None or not other.trained.signature or other.steps_per_s is None:
             continue
         target = _key(names.of(item.trained, item.shape), item.shape)
         beside = _key(names.of(other.trained, other.shape), other.shape)
-        found.append(PairRow(target, beside, item.steps_per_s / base))
+        found.append(PairRow(target, beside, item.steps_per_s / _speed_then(windows, item.start_s)))
     return found
 
 

@@ -95,6 +95,7 @@ THROUGHPUTS = (
     " idle_gpus, sockets, neighbours FROM observation"
 )
 RATES = "SELECT job_id, steps_per_s FROM observation"
+RATES_AT = "SELECT start_s, steps_per_s FROM observation"
 BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
 """Condition for rows of one kind of job and shape; `kind` gives the values."""

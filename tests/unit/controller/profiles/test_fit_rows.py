@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.profiles import fit_rows
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunShape, Trained
@@ -67,6 +68,22 @@ def test_the_pair_table_is_fitted_from_meetings_of_two(store: ProfileStore) -> N
         (other, f"{KEY},2,2"): pytest.approx(0.5, rel=1e-6),
     }
     assert report.mean_error < 1e-6
+
+
+def test_a_meeting_is_compared_with_the_speed_alone_of_its_time(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a model that made 8 steps/s alone for long, and makes 4 since, of which it loses none beside another
+    monkeypatch.setattr(fit_rows, "_NEAR", 5)
+    agents = Agents()
+    for begin_s, end_s, steps_per_s in ((0, 600, 8.0), (600, 900, 4.0)):
+        store.take(agents.watch([training(1, ("n1",), steps_per_s)], T0 + begin_s, T0 + end_s))
+    together = [training(1, ("n1",), 4.0), training(2, ("n1",), 3.0, script="b.py")]
+    store.take(agents.watch(together, T0 + 900, T0 + 990))
+    store.compute_windows(T0 + 9999)
+    found = rows(store)
+    assert [row.ratio for row in found.pairs] == pytest.approx([1.0] * 3, rel=1e-3)
+    assert [row.throughput for row in found.scaling] == pytest.approx([4.0], rel=1e-3)
 
 
 def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) -> None:
