@@ -18,7 +18,7 @@ from controller.profiles.ideal import step_profile
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import RunShape, Throughput, Trained
+from controller.profiles.windows import Neighbour, RunShape, Throughput, Trained
 from simulator.slowdown.links.step_fit import StepRow
 from simulator.slowdown.neighbours.pair_table import PairRow
 from simulator.slowdown.placement.locality import LocalityRow
@@ -140,7 +140,8 @@ def _speed_then(windows: list[tuple[float, float]], time_s: float) -> float:
 
 
 def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
-    """Return one row for each window with exactly two known jobs, when the first one's speed alone is known at that shape."""
+    """Return one row for each window with exactly two known jobs that share a node, when the first one's speed alone is known at
+    that shape. Jobs that share only links between nodes are no pair: the table has losses inside nodes."""
     found = []
     for item in seen:
         windows = alone.get((names.of(item.trained, item.shape), item.shape))
@@ -149,10 +150,19 @@ def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]
         other = item.neighbours[0]
         if other.trained is None or other.shape is None or not other.trained.signature or other.steps_per_s is None:
             continue
+        if not _share_a_node(item, other):
+            continue
         target = _key(names.of(item.trained, item.shape), item.shape)
         beside = _key(names.of(other.trained, other.shape), other.shape)
         found.append(PairRow(target, beside, item.steps_per_s / _speed_then(windows, item.start_s)))
     return found
+
+
+def _share_a_node(item: Throughput, other: Neighbour) -> bool:
+    """Return whether they do, for sure. A job on one node uses no link between nodes, so its neighbours are on that node."""
+    if other.shares_node is None:
+        return len(item.nodes) == 1 or (other.shape is not None and other.shape.nodes == 1)
+    return other.shares_node
 
 
 def _key(name: str, shape: RunShape) -> str:

@@ -76,8 +76,9 @@ ALTER TABLE profile ADD COLUMN batch_size INTEGER;
 ALTER TABLE profile ADD COLUMN busy_s REAL;
 ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 """
-STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
-"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
+STORE = Schema(version=3, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
+"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model. Neighbours from before
+version 3 have no `shares_node`; the tables are the same."""
 
 IMPAIRED = "SELECT job_id, causes FROM impaired WHERE time_s >= ? AND time_s < ?"
 """Jobs whose GPUs were impaired in a window, once for each report."""
@@ -233,11 +234,20 @@ def throughput(row: tuple[Any, ...]) -> Throughput:
 
 
 def _neighbour(
-    run: list[int], trained: list[Any] | None, shape: list[Any] | None, steps_per_s: float | None
+    run: list[int],
+    trained: list[Any] | None,
+    shape: list[Any] | None,
+    steps_per_s: float | None,
+    shares_node: bool | None = None,
 ) -> Neighbour:
+    """Decode a neighbour; one of an earlier version has no last entry."""
     return Neighbour(
-        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else RunShape(*shape), steps_per_s
-    )  # fmt: skip
+        RunKey(*run),
+        None if trained is None else Trained(*trained),
+        None if shape is None else RunShape(*shape),
+        steps_per_s,
+        shares_node,
+    )
 
 
 def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
@@ -249,6 +259,7 @@ def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
             other.trained and astuple(other.trained),
             other.shape and astuple(other.shape),
             other.steps_per_s,
+            other.shares_node,
         )
         for other in item.neighbours
     ]

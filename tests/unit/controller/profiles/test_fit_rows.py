@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
 import pytest
 
-from controller.profiles import fit_rows
+from controller.profiles import fit_rows, tables
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
-from controller.profiles.windows import RunShape, Trained
+from controller.profiles.uplinks import links_of
+from controller.profiles.windows import Neighbour, RunKey, RunShape, Throughput, Trained
+from simulator.cluster.topology.slurm import parse_switches
 from simulator.slowdown.links import step_fit
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.placement import locality, scaling
@@ -96,6 +99,44 @@ def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) 
     store.compute_windows(T0 + 600)
     assert len(list(store.throughputs())) == 9
     assert rows(store).pairs == ()
+
+
+def test_jobs_that_share_only_an_uplink_are_no_pair(tmp_path: Path) -> None:
+    # given two jobs on the four nodes of two switches, each on both
+    links = links_of(parse_switches("SwitchName=a Nodes=n1,n2\nSwitchName=b Nodes=n3,n4\nSwitchName=top Switches=a,b"))
+    jobs = [training(1, ("n1", "n3"), 6.0), training(2, ("n2", "n4"), 6.2, script="b.py")]
+    agents = Agents()
+    with closing(ProfileStore(tmp_path / "tree.sqlite", links=links)) as store:
+        for job, at_s in zip(jobs, (T0, T0 + 60), strict=True):
+            store.take(agents.watch([job], at_s, at_s + 60))
+        # when they run at the same time, and then on the same nodes
+        store.take(agents.watch(jobs, T0 + 120, T0 + 180))
+        (apart,) = {item.neighbours[0].shares_node for item in computed(store, T0 + 120)}
+        pairs = rows(store).pairs
+        store.take(agents.watch([jobs[0], replace(jobs[1], nodes=("n1", "n3"))], T0 + 180, T0 + 240))
+        (together,) = {item.neighbours[0].shares_node for item in computed(store, T0 + 180)}
+        # then they are neighbours, but only those on the same nodes are a pair
+        assert (apart, together, pairs) == (False, True, ())
+        assert len(rows(store).pairs) == 4
+
+
+def computed(store: ProfileStore, since_s: float) -> list[Throughput]:
+    """Compute the windows, and return those since then."""
+    store.compute_windows(T0 + 9999)
+    return list(store.throughputs(since_s))
+
+
+@pytest.mark.parametrize(("nodes", "pairs"), [(("n1",), 1), (("n1", "n2"), 0)])
+def test_neighbours_in_windows_of_earlier_versions_count_where_they_must_share_a_node(
+    store: ProfileStore, nodes: tuple[str, ...], pairs: int
+) -> None:
+    trained, shape = Trained(1000, "train.py", SIGNATURE), RunShape(4, len(nodes))
+    near = Neighbour(RunKey(2, 0), Trained(1000, "b.py", SIGNATURE), RunShape(4, 2), 3.0)
+    alone = Throughput(T0, RunKey(1, 0), trained, shape, nodes, 100, 6.0, 0, None, ())
+    with store._writing() as db:
+        tables.insert_throughput(db, alone)
+        tables.insert_throughput(db, replace(alone, start_s=T0 + 30, neighbours=(near,)))
+    assert len(rows(store).pairs) == pairs
 
 
 def test_locality_is_fitted_by_shape(store: ProfileStore) -> None:
