@@ -21,6 +21,7 @@ from controller.profiles.racks import Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
+from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.sched2.encoder import Encoder, Encoding
@@ -101,6 +102,26 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     # and a job that was seen once is known while it is not measured
     later = seen(observer, {}, "mine")
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
+
+
+def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: ProfileStore) -> None:
+    # Given two running jobs of one name that train different models, of which only the first one's was profiled
+    observer = observer_of(KnownModels.of(store, 0.0))
+    mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
+    windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
+
+    def models(known: ContentionByRun, *jobs: SlurmJob) -> dict[str, int]:
+        state = observer.observe(snapshot(*jobs), Ledger(), frozenset({"dl"}), known).state
+        assert state.profiles is not None
+        return dict(zip(state.jobs.ids, state.profiles.of_job.tolist(), strict=True))
+
+    assert models(windows, mine, other) == {"1": 0, "2": -1}
+    # When a neighbour comes to the first one, so that it has no whole window for a while
+    later = {RunKey(2, 0): windows[RunKey(2, 0)]}
+    # Then it keeps its model, also after a requeue; a job that was never measured has the one that was reported last
+    assert models(later, mine, other) == {"1": 0, "2": -1}
+    again = job("1", raw_id=1, name="train", restarts=1)
+    assert models(later, again, other, job("3", name="train", raw_id=3)) == {"1": 0, "2": -1, "3": -1}
 
 
 def test_speeds_of_nics_are_those_that_agents_report(store: ProfileStore) -> None:
