@@ -1,7 +1,8 @@
 """Writes the measurements of this cluster as a file for the simulator: `headway-sim run --profiles FILE`.
 
 A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there are enough
-measurements. Localities, scalings and pairs come from the simulator's fits, with their defaults where nothing was measured.
+measurements. A model that was profiled on single GPUs alone has the median of the others' bytes and overlap. Localities, scalings
+and pairs come from the simulator's fits, with their defaults where nothing was measured.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from math import isnan
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+import numpy as np
+
 from controller.profiles.fit_rows import ModelRow
+from policies.speeds.job_profiles import TYPICAL, filled_of
 from protos.headway.v1 import admin_pb2
 from simulator.errors import SimulatorError, SlowdownError
 from simulator.slowdown.fitting.held_out import FitReport
@@ -84,12 +89,13 @@ def measured_profiles(
             "(`headway profile list` shows the measured jobs; --days sets the time)"
         )
     fits: dict[str, str] = {}
-    known = {row.model: ModelProfile(row.compute_s, row.bytes, overlap=row.overlap) for row in models}
+    known = _known(models)
+    sending = {row.model for row in models if not isnan(row.bytes)}
     steps = _fit(step_fit.fit, tables["steps"], "steps", fits) or {}
     known |= {
         model: replace(known[model], compute_s=fitted.compute_s, bytes=fitted.bytes, overlap=fitted.overlap)
         for model, fitted in steps.items()
-        if model in known and fitted.compute_s > 0
+        if model in sending and fitted.compute_s > 0
     }
     curves = _fit(locality.fit, locality.compared(tables["locality"]), "locality", fits) or {}
     laws = _fit(scaling.fit, tables["scaling"], "scaling", fits) or {}
@@ -102,6 +108,19 @@ def measured_profiles(
         known[model] = replace(profile, locality=curve, scaling=law)
     pairs = _fit(pair_table.fit, tables["pairs"], "pairs", fits) or _medians(tables["pairs"]) or PAIRS
     return ModelProfiles(known, pairs, INTERFERENCE), fits
+
+
+def _known(models: Sequence[ModelRow]) -> dict[str, ModelProfile]:
+    """Return the profiles of the models, with typical values for what was not measured."""
+    columns = (np.array([row.bytes for row in models]), np.array([row.overlap for row in models]))
+    usual = (TYPICAL.bytes, TYPICAL.overlap)
+    sizes, overlaps = (
+        filled_of(column, len(models), value).tolist() for column, value in zip(columns, usual, strict=True)
+    )
+    return {
+        row.model: ModelProfile(row.compute_s, size, overlap=overlap)
+        for row, size, overlap in zip(models, sizes, overlaps, strict=True)
+    }
 
 
 def _fit(

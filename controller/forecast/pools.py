@@ -152,6 +152,7 @@ def _jobs(
 ) -> QueueJobs:
     jobs = state.jobs
     limits = [np.nan if (limit := known.limit_s[row]) is None else limit for row in rows.tolist()]
+    run_s = np.nan_to_num(np.maximum(state.time_s - jobs.start_time_s[rows], 0.0))
     return QueueJobs(
         gpus=jobs.num_gpus[rows],
         size=size,
@@ -165,4 +166,5 @@ def _jobs(
         fixed=~jobs.preemptible[rows],
         ending=known.ending[rows],
         places=places,
+        earlier_s=np.maximum(jobs.service_s[rows] - run_s, 0.0),
     )

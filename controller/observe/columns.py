@@ -129,9 +129,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
     column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
     for row, before in enumerate(rows.served or ()):
         if before is not None:
-            column["submit_time_s"][row] = before.first_submit_s
-            column["service_s"][row] += before.service_s
-            column["attained_gpu_s"][row] += before.gpu_s
+            _add_earlier_runs(column, row, before)
     for row, estimate in enumerate(rows.estimates or ()):
         if estimate is not None:
             column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
@@ -153,6 +151,17 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         placement_gpu_mask=occupied[:, 2],
         **column,
     )
+
+
+def _add_earlier_runs(column: Mapping[str, npt.NDArray[Any]], row: int, before: Served) -> None:
+    """Add the usage of earlier runs. A time limit is that of one run: it is the estimate of all runs together until they have taken
+    longer. From then on the estimate is the end of the present run, so that the remaining time is that until Slurm ends it."""
+    column["submit_time_s"][row] = before.first_submit_s
+    column["service_s"][row] += before.service_s
+    column["attained_gpu_s"][row] += before.gpu_s
+    is_limit = column["estimate_source"][row] == EstimateSource.TIME_LIMIT
+    if is_limit and column["service_s"][row] >= column["duration_estimate_s"][row]:
+        column["duration_estimate_s"][row] += before.service_s
 
 
 def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,9 @@
 speeds of NICs.
 
 They come from the store of profiles, by the rows to which the simulator is fitted (fit_rows.py). A running job has the model
-that agents report. A waiting job has the model that the last reported job of the same user and name trained, since the
-controller started. All other jobs, and models that were not measured, have no profile; policies use typical values for them.
+that agents report, and keeps the last one while it waits or is not measured. A job that was never measured has the model that the
+last reported job of the same user and name trained, since the controller started. All other jobs, and models that were not
+measured, have no profile; policies use typical values for them.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ class KnownModels:
     """Profiles of one reading of the store. Invariant: columns have one entry per model."""
 
     names: Names
+    """Names of the rows: `models`, `localities`, `placed` and `pairs` have no others."""
     models: tuple[str, ...]
     compute_s: tuple[float, ...]
     bytes: tuple[float, ...]
+    """NaN: no profile of the model shows communication."""
     overlap: tuple[float, ...]
     localities: Mapping[str, tuple[float, float, float, float]]
     """Throughput of a model at each locality tier, relative to the first; only of models measured at several tiers."""
@@ -55,7 +58,7 @@ class KnownModels:
     def of(store: ProfileReader, since_s: float, racks: Racks = ONE_RACK) -> KnownModels:
         """Return the profiles measured since then, with localities by these racks. Raises sqlite3.Error."""
         # Imported here, after agents have reported, so that a start does not wait for the simulator's models.
-        from controller.profiles.fit_rows import Names, rows
+        from controller.profiles.fit_rows import rows
         from controller.profiles.localities import locality_curves, measured
 
         found = rows(store, since_s=since_s)
@@ -63,12 +66,9 @@ class KnownModels:
         for pair in found.pairs:
             ratios[key_of(pair.target), key_of(pair.other)].append(pair.ratio)
         windows = [item for item in store.throughputs(since_s) if item.trained.signature]
-        seen: list[tuple[Trained, RunShape | None]] = [(item.trained, item.shape) for item in windows]
-        seen += [(row.trained, row.shape) for row in store.profiles(since_s) if row.trained.signature and row.shape]
-        names = Names(seen)
-        placed = measured(windows, racks.of, names)
+        placed = measured(windows, racks.of, found.names)
         return KnownModels(
-            names=names,
+            names=found.names,
             models=tuple(row.model for row in found.models),
             compute_s=tuple(row.compute_s for row in found.models),
             bytes=tuple(row.bytes for row in found.models),
@@ -112,9 +112,11 @@ class KnownModels:
 
 
 class ModelColumns:
-    """Adds the profiles of models to states. It remembers the last reported model of each user and job name."""
+    """Adds the profiles of models to states. It remembers the last reported model of each job, and of each user and job name."""
 
     def __init__(self) -> None:
+        self._own: dict[int, _Seen] = {}
+        """What each job has trained last, by Slurm's number. Bound: the jobs of one snapshot."""
         self._last: dict[Hashable, _Seen] = {}
         """What jobs of each user and name have trained last. Bound: `_MOST_REMEMBERED`, and the jobs of one
         snapshot."""
@@ -125,17 +127,26 @@ class ModelColumns:
         """Return the state with the profiles of its jobs' models, in the order of `visible`; unchanged where none are known."""
         if known is None:
             return state
-        jobs: list[_Seen | None] = []
         if len(self._last) > _MOST_REMEMBERED:
             self._last.clear()
-        for row in visible:
-            run = run_of(row.job)
-            window = measured[run].window if run is not None and run in measured else None
-            if window is not None:
-                self._last[row.owner_and_name] = window.trained, window.shape
-            jobs.append(self._last.get(row.owner_and_name))
+        jobs = self._trained(visible, measured)
         nic = np.array([known.nic_gbyte_s.get(name, nan) for name in state.nodes.names], dtype=np.float64)
         added = replace(state, profiles=known.profiles(jobs)) if known.models else state
         if np.isnan(nic).all():
             return added
         return replace(added, nodes=replace(state.nodes, nic_gbyte_s=nic))
+
+    def _trained(self, visible: Sequence[JobRow], measured: ContentionByRun) -> list[_Seen | None]:
+        """Return what each job trains, as far as it is known, and remember it."""
+        jobs: list[_Seen | None] = []
+        before, self._own = self._own, {}
+        for row in visible:
+            run = run_of(row.job)
+            its = None if run is None else before.get(run.job_id)
+            if run is not None and run in measured:
+                window = measured[run].window
+                its = self._last[row.owner_and_name] = window.trained, window.shape
+            if run is not None and its is not None:
+                self._own[run.job_id] = its
+            jobs.append(self._last.get(row.owner_and_name) if its is None else its)
+        return jobs

@@ -388,8 +388,11 @@ def _contention(job: SlurmJob, measured: ContentionByRun) -> Contention | None:
 
 
 def _estimate(row: JobRow, ledger: Ledger) -> tuple[float, float] | None:
+    """Return the run time from past jobs, at most that at which Slurm ends the present run, and its spread."""
     found = ledger.estimates.get(row.owner_and_name)
     if found is None:
         return None
-    limit_s = row.job.time_limit_s
-    return (found.mean_s if limit_s is None else min(found.mean_s, limit_s)), found.spread_s
+    limit_s, before = row.job.time_limit_s, ledger.served.get(row.key)
+    if limit_s is None:
+        return found.mean_s, found.spread_s
+    return min(found.mean_s, limit_s + (0.0 if before is None else before.service_s)), found.spread_s

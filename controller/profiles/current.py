@@ -109,5 +109,5 @@ def contention(store: ProfileReader, window: Throughput, priors: Priors) -> Cont
     if window.alone:
         own = Ideal(window.steps_per_s, IdealSource.ALONE, confidence=1.0, samples=1)
         return Contention(window, sensitivity(window.steps_per_s, own))
-    ideal = ideal_of(store, window.run.job_id, window.trained, window.shape, window.nodes, priors)
+    ideal = ideal_of(store, window.run.job_id, window.trained, window.shape, window.nodes, priors, at_s=window.start_s)
     return Contention(window, sensitivity(window.steps_per_s, ideal))

@@ -7,16 +7,18 @@ A model's name is its script and the beginning of its signature, so that the sam
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import nan
 from statistics import median
 
 from controller.profiles.ideal import step_profile
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import RunShape, Throughput, Trained
+from controller.profiles.windows import Neighbour, RunShape, Throughput, Trained
 from simulator.slowdown.links.step_fit import StepRow
 from simulator.slowdown.neighbours.pair_table import PairRow
 from simulator.slowdown.placement.locality import LocalityRow
@@ -28,31 +30,10 @@ _SIGNATURE_CHARS = 8
 
 Racks = Callable[[str], str | int]
 """Returns the rack of a node."""
-_Alone = dict[tuple[str, RunShape], float]
-
-
-@dataclass(frozen=True, slots=True)
-class FitRows:
-    """Rows, grouped by the fit that reads them."""
-
-    pairs: tuple[PairRow, ...]
-    locality: tuple[LocalityRow, ...]
-    steps: tuple[StepRow, ...]
-    scaling: tuple[ScalingRow, ...]
-    models: tuple[ModelRow, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRow:
-    """A model's values that need no fit: medians over its profiles."""
-
-    model: str
-    compute_s: float
-    """Time of a step without waiting for communication, in seconds."""
-    bytes: float
-    """Bytes of a ring all-reduce that would load the links equally."""
-    overlap: float
-    """Share of the shorter of computation and communication that is hidden behind the other."""
+_NEAR = 50
+"""Number of windows alone before and after a window with a neighbour that it is compared with: steps may change their length."""
+_Alone = dict[tuple[str, RunShape], list[tuple[float, float]]]
+"""Times and speeds of windows without neighbours, oldest first, by model and shape."""
 
 
 def model_name(trained: Trained) -> str:
@@ -64,7 +45,7 @@ def model_name(trained: Trained) -> str:
 class Names:
     """Names of models in rows. A name includes batch size and GPU model where several were seen."""
 
-    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]]) -> None:
+    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]] = ()) -> None:
         self._batches: dict[str, set[int]] = defaultdict(set)
         """Bound: `seen`."""
         self._gpus: dict[str, set[str]] = defaultdict(set)
@@ -78,15 +59,41 @@ class Names:
     def of(self, trained: Trained, shape: RunShape | None) -> str:
         """Return the name of that model on GPUs of that shape."""
         name = model_name(trained)
-        if trained.batch_size is not None and len(self._batches[name]) > 1:
+        if trained.batch_size is not None and len(self._batches.get(name, ())) > 1:
             name = f"{name}-b{trained.batch_size}"
-        if shape is not None and shape.gpu_model and len(self._gpus[model_name(trained)]) > 1:
+        if shape is not None and shape.gpu_model and len(self._gpus.get(model_name(trained), ())) > 1:
             name = f"{name}-{_clean(shape.gpu_model)}"
         return name
 
 
 def _clean(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
+
+
+@dataclass(frozen=True, slots=True)
+class FitRows:
+    """Rows, grouped by the fit that reads them."""
+
+    pairs: tuple[PairRow, ...]
+    locality: tuple[LocalityRow, ...]
+    steps: tuple[StepRow, ...]
+    scaling: tuple[ScalingRow, ...]
+    models: tuple[ModelRow, ...] = ()
+    names: Names = field(default_factory=Names, compare=False)
+    """Names in these rows. They depend on everything that was read, so names of other readings may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A model's values that need no fit: medians over its profiles."""
+
+    model: str
+    compute_s: float
+    """Time of a step without waiting for communication, in seconds."""
+    bytes: float
+    """Bytes of a ring all-reduce that would load the links equally; NaN: no profile shows communication."""
+    overlap: float
+    """Share of the shorter of computation and communication that is hidden behind the other; NaN: as for `bytes`."""
 
 
 def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
@@ -101,40 +108,61 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
         steps=tuple(_steps(profiles, names)),
         scaling=tuple(_scaling(alone)),
         models=tuple(_models(profiles, names)),
+        names=names,
     )
 
 
 def _alone(seen: list[Throughput], names: Names) -> _Alone:
-    """Return the median throughput without neighbours, by model and shape."""
-    found: dict[tuple[str, RunShape], list[float]] = defaultdict(list)
+    """Return the windows without neighbours."""
+    found: _Alone = defaultdict(list)
     for item in seen:
         if item.alone:
-            found[names.of(item.trained, item.shape), item.shape].append(item.steps_per_s)
-    return {key: median(rates) for key, rates in found.items()}
+            found[names.of(item.trained, item.shape), item.shape].append((item.start_s, item.steps_per_s))
+    return dict(found)
 
 
 def _scaling(alone: _Alone) -> list[ScalingRow]:
     """Return one row for each size, at its fastest shape. With a fixed batch per GPU, examples/s follow GPUs x steps/s."""
     best: dict[tuple[str, int], float] = defaultdict(float)
-    for (model, shape), steps_per_s in alone.items():
-        best[model, shape.gpus] = max(best[model, shape.gpus], steps_per_s)
+    for (model, shape), windows in alone.items():
+        best[model, shape.gpus] = max(best[model, shape.gpus], _speed(windows[-2 * _NEAR :]))
     return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
 
 
+def _speed(windows: list[tuple[float, float]]) -> float:
+    return median(steps_per_s for _, steps_per_s in windows)
+
+
+def _speed_then(windows: list[tuple[float, float]], time_s: float) -> float:
+    """Return the median speed around that time."""
+    place = bisect_left(windows, (time_s,))
+    return _speed(windows[max(place - _NEAR, 0) : place + _NEAR])
+
+
 def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
-    """Return one row for each window with exactly two known jobs, when the first one's speed alone is known at that shape."""
+    """Return one row for each window with exactly two known jobs that share a node, when the first one's speed alone is known at
+    that shape. Jobs that share only links between nodes are no pair: the table has losses inside nodes."""
     found = []
     for item in seen:
-        base = alone.get((names.of(item.trained, item.shape), item.shape))
-        if base is None or len(item.neighbours) != 1:
+        windows = alone.get((names.of(item.trained, item.shape), item.shape))
+        if windows is None or len(item.neighbours) != 1:
             continue
         other = item.neighbours[0]
         if other.trained is None or other.shape is None or not other.trained.signature or other.steps_per_s is None:
             continue
+        if not _share_a_node(item, other):
+            continue
         target = _key(names.of(item.trained, item.shape), item.shape)
         beside = _key(names.of(other.trained, other.shape), other.shape)
-        found.append(PairRow(target, beside, item.steps_per_s / base))
+        found.append(PairRow(target, beside, item.steps_per_s / _speed_then(windows, item.start_s)))
     return found
+
+
+def _share_a_node(item: Throughput, other: Neighbour) -> bool:
+    """Return whether they do, for sure. A job on one node uses no link between nodes, so its neighbours are on that node."""
+    if other.shares_node is None:
+        return len(item.nodes) == 1 or (other.shape is not None and other.shape.nodes == 1)
+    return other.shares_node
 
 
 def _key(name: str, shape: RunShape) -> str:
@@ -183,21 +211,30 @@ def _steps(rows: list[ProfileRow], names: Names) -> list[StepRow]:
 
 def _models(rows: list[ProfileRow], names: Names) -> list[ModelRow]:
     """Return one row for each model."""
-    found: dict[str, list[StepProfile]] = defaultdict(list)
+    found: dict[str, list[ProfileRow]] = defaultdict(list)
     for row in rows:
         if row.step_s > row.exposed_s:
-            found[names.of(row.trained, row.shape)].append(step_profile(row))
-    return [
-        ModelRow(
-            model=model,
-            compute_s=median(profile.step_s - profile.exposed_s for profile in profiles),
-            bytes=median(profile.ring_bytes for profile in profiles),
-            overlap=median(_overlap(profile) for profile in profiles),
-        )
-        for model, profiles in sorted(found.items())
-    ]
+            found[names.of(row.trained, row.shape)].append(row)
+    return [_model(model, of_model) for model, of_model in sorted(found.items())]
+
+
+def _model(model: str, rows: list[ProfileRow]) -> ModelRow:
+    """Return the medians over the profiles that show communication: those between nodes, else those within a node.
+
+    A step on one GPU sends nothing. It says nothing about the bytes of the same model on several GPUs, so it counts only for a
+    model without other profiles.
+    """
+    profiles = [(row.shape is not None and row.shape.nodes > 1, step_profile(row)) for row in rows]
+    sending = [(between, each) for between, each in profiles if each.communicate_s > 0 and each.ring_bytes > 0]
+    used = [each for between, each in sending if between] or [each for _, each in sending]
+    return ModelRow(
+        model=model,
+        compute_s=median(each.step_s - each.exposed_s for each in used or [each for _, each in profiles]),
+        bytes=median(each.ring_bytes for each in used) if used else nan,
+        overlap=median(_overlap(each) for each in used) if used else nan,
+    )
 
 
 def _overlap(profile: StepProfile) -> float:
-    shorter_s = min(profile.step_s - profile.exposed_s, profile.communicate_s)
-    return min(profile.hidden_s / shorter_s, 1.0) if shorter_s > 0 else 0.0
+    """Return the share that is hidden; the profile shows computing and communication."""
+    return min(profile.hidden_s / min(profile.step_s - profile.exposed_s, profile.communicate_s), 1.0)

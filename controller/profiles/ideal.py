@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from controller.profiles.reader import ProfileReader
@@ -24,6 +25,14 @@ from controller.profiles.windows import RunShape, Trained
 
 _RECENT_WINDOWS = 2000
 """Maximum number of windows, the newest, for an ideal: most of a day at 30 s each."""
+_OWN_WINDOWS = 40
+"""Maximum number of a job's own windows for its ideal, the newest: 20 minutes at 30 s each."""
+_AT_ONCE = 5
+"""Number of windows whose median is compared with that of the newer ones: one long evaluation does not change it."""
+_SAME_SPREADS = 2.0
+"""Largest difference of two such medians that counts as none, in standard deviations of windows."""
+_HALF_CONFIDENCE_S = 2 * 86400.0
+"""Age at which a job's own speed alone has half of its confidence: its steps may take another time by now."""
 _RECENT_PROFILES = 50
 _SAME_BUSY = 1.2
 """Largest ratio between kernel times that count as equal: heat and power change the clocks of one GPU model."""
@@ -32,17 +41,24 @@ _FEW = 3
 
 
 def ideal_of(
-    store: ProfileReader, job_id: int, trained: Trained, shape: RunShape, nodes: Collection[str], priors: Priors
+    store: ProfileReader,
+    job_id: int,
+    trained: Trained,
+    shape: RunShape,
+    nodes: Collection[str],
+    priors: Priors,
+    at_s: float | None = None,
 ) -> Ideal | None:
     """Return the ideal of a job on these nodes: from its own windows without neighbours, those of similar jobs, or profiles.
 
+    `at_s`: time of the window that it is compared with; None: the age of its own windows does not count.
     A job of an unknown model is compared only with itself, because a script can train anything. So is a job whose computing time
     per step differs from the others', for example with another batch size. Nothing is predicted for a job on a single node.
     """
-    alone = store.alone(trained, shape, _RECENT_WINDOWS)
-    own = from_windows(alone.pop(job_id, []), priors)
+    own = _own_ideal(store.own_alone(job_id, trained, shape, _OWN_WINDOWS), priors, at_s)
     if own is not None or not trained.signature:
         return own
+    alone = store.alone(trained, shape, _RECENT_WINDOWS)
     busy = store.busy(trained, shape)
     alike = from_jobs([median(alone[other]) for other in _alike(job_id, alone, busy)], priors)
     if alike is not None:
@@ -53,6 +69,30 @@ def ideal_of(
     others = _alike(job_id, {row.run.job_id for row in rows}, busy)
     profiles = [step_profile(row) for row in rows if row.run.job_id in others]
     return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
+
+
+def _own_ideal(windows: Sequence[tuple[float, float]], priors: Priors, at_s: float | None) -> Ideal | None:
+    """Return the ideal ALONE from times and speeds, newest first; its confidence falls with the age of the newest one."""
+    ideal = from_windows(_as_now([steps_per_s for _, steps_per_s in windows], priors.window_spread), priors)
+    if ideal is None or at_s is None:
+        return ideal
+    age_s = max(at_s - windows[0][0], 0.0)
+    return replace(ideal, confidence=ideal.confidence * 0.5 ** (age_s / _HALF_CONFIDENCE_S))
+
+
+def _as_now(speeds: Sequence[float], usual_spread: float) -> list[float]:
+    """Return the newest of those speeds (newest first) up to the last change: a job's steps may become longer or shorter.
+
+    The few oldest of a run would otherwise make every later window look like contention.
+    """
+    found = list(speeds[:_AT_ONCE])
+    for first in range(_AT_ONCE, len(speeds), _AT_ONCE):
+        older, middle = speeds[first : first + _AT_ONCE], median(found)
+        spread = max(relative_spread(found) or 0.0, usual_spread)
+        if abs(median(older) - middle) > _SAME_SPREADS * spread * middle:
+            break
+        found += older
+    return found
 
 
 def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:

@@ -76,8 +76,9 @@ ALTER TABLE profile ADD COLUMN batch_size INTEGER;
 ALTER TABLE profile ADD COLUMN busy_s REAL;
 ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 """
-STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
-"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
+STORE = Schema(version=3, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
+"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model. Neighbours from before
+version 3 have no `shares_node`; the tables are the same."""
 
 IMPAIRED = "SELECT job_id, causes FROM impaired WHERE time_s >= ? AND time_s < ?"
 """Jobs whose GPUs were impaired in a window, once for each report."""
@@ -95,6 +96,7 @@ THROUGHPUTS = (
     " idle_gpus, sockets, neighbours FROM observation"
 )
 RATES = "SELECT job_id, steps_per_s FROM observation"
+RATES_AT = "SELECT start_s, steps_per_s FROM observation"
 BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
 """Condition for rows of one kind of job and shape; `kind` gives the values."""
@@ -128,8 +130,12 @@ PROFILES = (
 )
 FILE_ANEW = (
     "UPDATE OR REPLACE observation SET restart = ? WHERE job_id = ? AND start_s >= ? AND restart != ?",
-    "UPDATE profile SET restart = ? WHERE job_id = ? AND time_s >= ? AND restart != ?",
+    "UPDATE profile SET restart = ?, gpus = NULL, nodes = NULL, gpu_model = '' WHERE job_id = ? AND time_s >= ? AND restart != ?",
 )
+"""Give rows since a time to a run. Profiles lose the shape, because it was that of the other run."""
+SHAPE = "SELECT gpus, nodes, gpu_model FROM observation WHERE job_id = ? AND restart = ? LIMIT 1"
+SET_SHAPE = "UPDATE profile SET gpus = ?, nodes = ?, gpu_model = ? WHERE job_id = ? AND restart = ? AND nodes IS NULL"
+"""Give the profiles of a run its shape."""
 RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY start_s DESC LIMIT 1"
 """Run of a job at a given time."""
 
@@ -232,11 +238,20 @@ def throughput(row: tuple[Any, ...]) -> Throughput:
 
 
 def _neighbour(
-    run: list[int], trained: list[Any] | None, shape: list[Any] | None, steps_per_s: float | None
+    run: list[int],
+    trained: list[Any] | None,
+    shape: list[Any] | None,
+    steps_per_s: float | None,
+    shares_node: bool | None = None,
 ) -> Neighbour:
+    """Decode a neighbour; one of an earlier version has no last entry."""
     return Neighbour(
-        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else RunShape(*shape), steps_per_s
-    )  # fmt: skip
+        RunKey(*run),
+        None if trained is None else Trained(*trained),
+        None if shape is None else RunShape(*shape),
+        steps_per_s,
+        shares_node,
+    )
 
 
 def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
@@ -248,6 +263,7 @@ def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
             other.trained and astuple(other.trained),
             other.shape and astuple(other.shape),
             other.steps_per_s,
+            other.shares_node,
         )
         for other in item.neighbours
     ]
@@ -258,10 +274,7 @@ def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
         gpu_model=shape.gpu_model, hosts=json.dumps(item.nodes), steps=item.steps, steps_per_s=item.steps_per_s,
         idle_gpus=item.idle_gpus, sockets=item.sockets, alone=item.alone, neighbours=json.dumps(near),
     )  # fmt: skip
-    db.execute(
-        "UPDATE profile SET gpus = ?, nodes = ?, gpu_model = ? WHERE job_id = ? AND restart = ? AND nodes IS NULL",
-        (*astuple(shape), run.job_id, run.restart),
-    )
+    db.execute(SET_SHAPE, (*astuple(shape), run.job_id, run.restart))
 
 
 def insert_run(db: sqlite3.Connection, noted: SlurmRun) -> None:
@@ -270,6 +283,9 @@ def insert_run(db: sqlite3.Connection, noted: SlurmRun) -> None:
     db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, noted.start_s))
     for statement in FILE_ANEW:
         db.execute(statement, (restart, job_id, noted.start_s, restart))
+    shape = db.execute(SHAPE, (job_id, restart)).fetchone()
+    if shape is not None:
+        db.execute(SET_SHAPE, (*shape, job_id, restart))
 
 
 def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[SlurmRun]]:
@@ -306,9 +322,7 @@ def insert_profile(db: sqlite3.Connection, item: ProfileRow) -> None:
     job_id, trained = item.run.job_id, item.trained
     then = db.execute(RUN_THEN, (job_id, item.time_s)).fetchone()
     restart = item.run.restart if then is None else then[0]
-    shape = db.execute(
-        "SELECT gpus, nodes, gpu_model FROM observation WHERE job_id = ? AND restart = ? LIMIT 1", (job_id, restart)
-    ).fetchone()
+    shape = db.execute(SHAPE, (job_id, restart)).fetchone()
     gpus, nodes, gpu_model = shape or (None, None, "")
     _insert(
         db, "profile",

@@ -109,6 +109,8 @@ class Neighbour:
     """None: the job is present, but reports nothing."""
     shape: RunShape | None
     steps_per_s: float | None
+    shares_node: bool | None = None
+    """False: it shared only links between nodes; None: not known, because an earlier version stored the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +188,13 @@ def window_throughputs(
         whole = item.covered and all(other.covered for other in near)
         if item.shape is None or item.steps_per_s is None or not whole or item.run.job_id in impaired:
             continue
-        neighbours = [Neighbour(other.run, other.trained, other.shape, other.steps_per_s) for other in near]
+        here = frozenset(item.nodes)
+        neighbours = [
+            Neighbour(other.run, other.trained, other.shape, other.steps_per_s, not here.isdisjoint(other.nodes))
+            for other in near
+        ]
         neighbours += [
-            Neighbour(RunKey(job_id, 0), None, None, None)
+            Neighbour(RunKey(job_id, 0), None, None, None, not here.isdisjoint(nodes))
             for job_id, nodes in silent.items()
             if frozenset(links(nodes)) & used[item.run]
         ]

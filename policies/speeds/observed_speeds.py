@@ -1,9 +1,9 @@
 """Observed speeds of jobs, from states alone: the decrease of the remaining time over the time of running.
 
 Estimates mean run time at the size that a job asks for. Where what remains of a job (`ClusterState.remaining_s`) gets less by
-p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Where
-an estimate does not (a time limit that is counted down), the remaining time decreases by exactly t at every size: then there is no
-observation.
+p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Time
+limits and mean run times of past jobs do not: the remaining time is counted down by exactly t at every size, and when such an
+estimate changes, the difference would look like progress. So there is no observation of a job with an estimate of these sources.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import isfinite
 
 import numpy as np
 
-from policies.model import ClusterState
+from policies.model import ClusterState, EstimateSource
 from policies.placement.resource_shares import occupied_gpus
 
 MOST_SIZES = 16
@@ -21,6 +21,8 @@ MOST_SIZES = 16
 _FASTER = 1.25
 """A speed above this multiple of proportional scaling is ignored: the estimate has changed."""
 _COUNTED_DOWN = 1e-6
+_WITHOUT_PROGRESS = (EstimateSource.TIME_LIMIT, EstimateSource.HISTORY)
+"""Sources of estimates that do not follow the progress of the job."""
 
 
 @dataclass(slots=True)
@@ -57,8 +59,11 @@ class ObservedSpeeds:
         before, self._runs = self._runs, {}
         gpus, asked = occupied_gpus(state).tolist(), jobs.num_gpus.tolist()
         start, service, remaining = jobs.start_time_s.tolist(), jobs.service_s.tolist(), state.remaining_s.tolist()
+        follows = ~np.isin(jobs.estimate_source, _WITHOUT_PROGRESS)
         speeds = {}
         for row in rows:
+            if not follows[row]:
+                continue
             name = jobs.ids[row]
             run = before.get(name)
             if gpus[row] and isfinite(remaining[row]):

@@ -70,7 +70,8 @@ class Durations:
         self._median_s = float(np.median(duration_s)) if len(ended) else _DEFAULT_S
 
     def draw(self, jobs: QueueJobs, samples: int, rng: np.random.Generator) -> FloatColumn:
-        """Return a whole run time for each sample and job, seconds; more than the job has served, at most its limit."""
+        """Return a whole run time for each sample and job, seconds; more than the job has served, at most until its run ends
+        at its limit."""
         rows = len(jobs)
         service_s = jobs.service_s
         codes = (jobs.kind, jobs.group, size_class(jobs.gpus), np.zeros(rows, dtype=np.int64))
@@ -85,7 +86,8 @@ class Durations:
             if here.any():
                 place = np.minimum((longer + uniform * (end - longer)).astype(np.int64), len(level.duration_s) - 1)
                 found = np.where(here, level.duration_s[place], found)
-        longest_s = np.where(np.isnan(jobs.limit_s), LONGEST_S, jobs.limit_s)
+        limit_s = jobs.limit_s if jobs.earlier_s is None else jobs.limit_s + jobs.earlier_s
+        longest_s = np.where(np.isnan(limit_s), LONGEST_S, limit_s)
         return np.maximum(np.minimum(found, longest_s), service_s + 1.0)
 
     @staticmethod

@@ -35,6 +35,8 @@ class QueueJobs:
     """True for a running job whose work is done, and whose GPUs are not free yet."""
     places: Mapping[int, tuple[list[int], list[int]]]
     """Nodes of each running job, and GPUs on each, by position."""
+    earlier_s: FloatColumn | None = None
+    """Run time of earlier runs, a part of `service_s`: time limits do not count it. None: a limit is that of all runs together."""
 
     def __len__(self) -> int:
         return len(self.gpus)

@@ -2262,7 +2262,9 @@ class ModelRow(_message.Message):
     OVERLAP_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     compute_s: _builtins.float
-    """Per step: time except waiting for communication; bytes that are reduced; overlap, as a share of the shorter of both."""
+    """Per step: time except waiting for communication; bytes that are reduced; overlap, as a share of the shorter of both. Bytes and
+    overlap are NaN when no profile shows communication.
+    """
     bytes: _builtins.float
     overlap: _builtins.float
     def __init__(

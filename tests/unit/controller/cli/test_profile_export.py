@@ -132,6 +132,19 @@ def test_one_profile_is_enough_and_what_was_not_measured_is_left_to_the_papers(
     assert done["fits"]["pairs"].startswith("not fitted")  # type: ignore[index]
 
 
+def test_a_model_that_ran_on_single_gpus_alone_has_the_bytes_of_the_others(store: ProfileStore, tmp_path: Path) -> None:
+    busy_days(store)
+    agents = Agents("later")
+    small = training(900, ("n1",), 4.0, script="small.py", signature="ef" * 32)
+    step = {"step_s": 0.3, "compute_s": 0.3, "comm_exposed_s": 0.0, "comm_hidden_s": 0.0}
+    store.take([agents.arrival("n1", small.profile(T0 + 20_005, step, {}))])
+    store.take(agents.watch([small], T0 + 20_000, T0 + 20_030))
+    store.compute_windows(T0 + 90_000)
+    exported(store, tmp_path / "here.json")
+    found = load_profiles(tmp_path / "here.json").models["small-efefefef"]
+    assert (found.compute_s, found.bytes) == (pytest.approx(0.3), pytest.approx(4e6))
+
+
 def test_missing_measurements_and_unwritable_files_are_reported(store: ProfileStore, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="no job was profiled"):
         exported(store, tmp_path / "here.json")

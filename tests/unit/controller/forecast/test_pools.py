@@ -28,6 +28,15 @@ def test_a_pool_has_the_running_jobs_and_then_the_policys_order() -> None:
     assert [pool.queue.parts[size] for size in jobs.size.tolist()] == [((8, 1),), ((1, 1),), ((4, 1),), ((2, 1),)]
 
 
+def test_the_time_of_earlier_runs_is_known_apart() -> None:
+    # Given a job that runs since 500 s and ran for an hour before, and one that waits after a run of 700 s
+    jobs = [Job(gpus=8, occupied={0: 8}, service_s=4100.0), Job(gpus=8, service_s=700.0)]
+    (pool,) = pools(cluster([Node(8)], jobs, time_s=1000.0))
+
+    assert pool.queue.jobs.earlier_s is not None
+    assert pool.queue.jobs.earlier_s.tolist() == [3600.0, 700.0]
+
+
 def test_a_rule_that_stops_jobs_keeps_their_submission_in_mind() -> None:
     state = cluster([Node(8)], [Job(gpus=4), Job(gpus=8, occupied={0: 8})])
     (pool,) = pools(state, Rule(Order.REMAINING, Discipline.SELECT))

@@ -21,6 +21,7 @@ from controller.profiles.racks import Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
+from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.sched2.encoder import Encoder, Encoding
@@ -29,6 +30,7 @@ from policies.learned.sched2.state.state_columns import StateColumns
 from policies.model import ClusterState
 from policies.serving.runtime.tasks.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
+from policies.speeds.job_profiles import StepModels
 from policies.wire.messages import parse_state, serialize_state, state_digest
 from tests.unit.controller.examples.build import job, request, running, snapshot
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
@@ -102,6 +104,26 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
 
 
+def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: ProfileStore) -> None:
+    # Given two running jobs of one name that train different models, of which only the first one's was profiled
+    observer = observer_of(KnownModels.of(store, 0.0))
+    mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
+    windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
+
+    def models(known: ContentionByRun, *jobs: SlurmJob) -> dict[str, int]:
+        state = observer.observe(snapshot(*jobs), Ledger(), frozenset({"dl"}), known).state
+        assert state.profiles is not None
+        return dict(zip(state.jobs.ids, state.profiles.of_job.tolist(), strict=True))
+
+    assert models(windows, mine, other) == {"1": 0, "2": -1}
+    # When a neighbour comes to the first one, so that it has no whole window for a while
+    later = {RunKey(2, 0): windows[RunKey(2, 0)]}
+    # Then it keeps its model, also after a requeue; a job that was never measured has the one that was reported last
+    assert models(later, mine, other) == {"1": 0, "2": -1}
+    again = job("1", raw_id=1, name="train", restarts=1)
+    assert models(later, again, other, job("3", name="train", raw_id=3)) == {"1": 0, "2": -1, "3": -1}
+
+
 def test_speeds_of_nics_are_those_that_agents_report(store: ProfileStore) -> None:
     observer = observer_of(KnownModels.of(store, 0.0))
     nodes = seen(observer, {}).nodes
@@ -120,6 +142,41 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
     assert model.by_links and model.speed(0) == pytest.approx(0.1 / (0.1 + 4 / 1.25))
     assert [model.is_typical(row) for row in range(3)] == [False, False, True]
     assert set(ContentionGreedy().decide(served).allocation) == {0, 1, 2}
+
+
+def test_a_model_that_was_tried_on_one_gpu_sends_as_much_as_other_models(store: ProfileStore) -> None:
+    # Given a model of which only a run on one GPU was profiled, beside one that sends 4 GB
+    agents, alone = Agents("later"), Training(3, ("n5",), 6.0, start_s=T0 - 10_000, script="b.py")
+    step = {"step_s": 0.2, "compute_s": 0.2, "comm_exposed_s": 0.0, "comm_hidden_s": 0.0}
+    store.take(agents.watch([alone], T0 + 150, T0 + 210))
+    store.take([agents.arrival("n5", alone.profile(T0 + 200, step, {}))])
+    store.compute_windows(T0 + 600)
+    # When a job of that model runs on two nodes
+    its = {RunKey(1, 0): Contention(store.throughputs_of(3, 1)[0], None)}
+    state = seen(observer_of(KnownModels.of(store, 0.0)), its)
+    # Then it does not count as one that sends nothing
+    models = StepModels(state)
+    assert models.of(0).compute_s == pytest.approx(0.2) and models.of(0).bytes == pytest.approx(4e9)
+    assert models.unmeasured == {0}
+
+
+def test_a_profile_of_a_run_that_ended_before_its_first_window_hides_no_model(store: ProfileStore) -> None:
+    # Given a try of the model with another batch size, which ran out of memory soon after its profile
+    agents, mine = Agents("later"), Training(4, ("n5",), 6.0, start_s=T0 - 10_000, batch_size=64)
+    usual = Training(1, ("n1", "n2"), 6.0, start_s=T0 - 10_000, batch_size=32, restart=5)
+    store.take(agents.watch([usual], T0 + 150, T0 + 210))
+    store.take([agents.arrival("n1", usual.profile(T0 + 160, STEP, {"all_reduce": 4e9}))])
+    store.take([agents.arrival("n5", mine.profile(T0 + 200, STEP, {"all_reduce": 4e9}))])
+    store.compute_windows(T0 + 600)
+    # When policies look at a job with the usual batch size
+    known = KnownModels.of(store, 0.0)
+    window = store.throughputs_of(1, 1)[0]
+    assert window.trained.batch_size == 32
+    profiles = known.profiles([(window.trained, window.shape)])
+    # Then its profile is found, and the models are not read again for it
+    assert profiles.models[profiles.of_job[0]] == f"{NAME}-b32"
+    assert known.has(window)
+    assert f"{NAME}-b32" in {model for model, _, _ in known.placed}
 
 
 def test_an_empty_store_has_no_profiles(tmp_path: Path) -> None:

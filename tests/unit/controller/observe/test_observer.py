@@ -211,6 +211,30 @@ def test_a_requeued_job_keeps_its_place_in_line_and_its_service():
     assert (jobs.service_s[0], jobs.attained_gpu_s[0]) == (50.0, 400.0)
 
 
+@pytest.mark.parametrize(
+    ("served_s", "remaining_s"),
+    [
+        (0.0, 3500.0),
+        (1000.0, 2500.0),  # it saves, and continues: the limit of one run bounds all of its work, as far as is known
+        (3600.0, 3500.0),  # it reached the limit once, and Slurm ends its present run an hour after the start of it
+        (3550.0, 3500.0),  # both runs together have reached it
+        (9 * 3600.0, 3500.0),
+    ],
+)
+def test_a_time_limit_is_that_of_one_run(served_s, remaining_s):
+    again = running("1", on={"n1": 8}, restarts=1)
+    ledger = Ledger(served={again.key: Served(served_s, 8 * served_s, 999_000)})
+    assert observe(snapshot(again), ledger).state.remaining_s.tolist() == [remaining_s]
+
+
+def test_an_estimate_from_past_runs_may_exceed_the_time_limit_by_what_earlier_runs_took():
+    waits = job("1", restarts=1)
+    ledger = Ledger(
+        estimates={("ann", "train"): Estimate(9999.0, 7.0, 4)}, served={waits.key: Served(3600.0, 3600.0, 999_000)}
+    )
+    assert observe(snapshot(waits), ledger).state.remaining_s.tolist() == [3600.0]
+
+
 def test_the_original_request_counts_not_what_headway_made_of_it():
     pinned = job("1", request=request(gpus_per_node=6, min_nodes=2, max_nodes=2, required_nodes=("n1", "n2")))
     ledger = Ledger(originals={pinned.key: request(gpus_per_job=12)})

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from math import isnan
 from pathlib import Path
 
 import pytest
 
+from controller.profiles import fit_rows, tables
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
-from controller.profiles.windows import RunShape, Trained
+from controller.profiles.uplinks import links_of
+from controller.profiles.windows import Neighbour, RunKey, RunShape, Throughput, Trained
+from simulator.cluster.topology.slurm import parse_switches
 from simulator.slowdown.links import step_fit
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.placement import locality, scaling
@@ -68,6 +73,22 @@ def test_the_pair_table_is_fitted_from_meetings_of_two(store: ProfileStore) -> N
     assert report.mean_error < 1e-6
 
 
+def test_a_meeting_is_compared_with_the_speed_alone_of_its_time(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a model that made 8 steps/s alone for long, and makes 4 since, of which it loses none beside another
+    monkeypatch.setattr(fit_rows, "_NEAR", 5)
+    agents = Agents()
+    for begin_s, end_s, steps_per_s in ((0, 600, 8.0), (600, 900, 4.0)):
+        store.take(agents.watch([training(1, ("n1",), steps_per_s)], T0 + begin_s, T0 + end_s))
+    together = [training(1, ("n1",), 4.0), training(2, ("n1",), 3.0, script="b.py")]
+    store.take(agents.watch(together, T0 + 900, T0 + 990))
+    store.compute_windows(T0 + 9999)
+    found = rows(store)
+    assert [row.ratio for row in found.pairs] == pytest.approx([1.0] * 3, rel=1e-3)
+    assert [row.throughput for row in found.scaling] == pytest.approx([4.0], rel=1e-3)
+
+
 def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1, ("n1",), 6.0)], T0, T0 + 60))
@@ -78,6 +99,44 @@ def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) 
     store.compute_windows(T0 + 600)
     assert len(list(store.throughputs())) == 9
     assert rows(store).pairs == ()
+
+
+def test_jobs_that_share_only_an_uplink_are_no_pair(tmp_path: Path) -> None:
+    # given two jobs on the four nodes of two switches, each on both
+    links = links_of(parse_switches("SwitchName=a Nodes=n1,n2\nSwitchName=b Nodes=n3,n4\nSwitchName=top Switches=a,b"))
+    jobs = [training(1, ("n1", "n3"), 6.0), training(2, ("n2", "n4"), 6.2, script="b.py")]
+    agents = Agents()
+    with closing(ProfileStore(tmp_path / "tree.sqlite", links=links)) as store:
+        for job, at_s in zip(jobs, (T0, T0 + 60), strict=True):
+            store.take(agents.watch([job], at_s, at_s + 60))
+        # when they run at the same time, and then on the same nodes
+        store.take(agents.watch(jobs, T0 + 120, T0 + 180))
+        (apart,) = {item.neighbours[0].shares_node for item in computed(store, T0 + 120)}
+        pairs = rows(store).pairs
+        store.take(agents.watch([jobs[0], replace(jobs[1], nodes=("n1", "n3"))], T0 + 180, T0 + 240))
+        (together,) = {item.neighbours[0].shares_node for item in computed(store, T0 + 180)}
+        # then they are neighbours, but only those on the same nodes are a pair
+        assert (apart, together, pairs) == (False, True, ())
+        assert len(rows(store).pairs) == 4
+
+
+def computed(store: ProfileStore, since_s: float) -> list[Throughput]:
+    """Compute the windows, and return those since then."""
+    store.compute_windows(T0 + 9999)
+    return list(store.throughputs(since_s))
+
+
+@pytest.mark.parametrize(("nodes", "pairs"), [(("n1",), 1), (("n1", "n2"), 0)])
+def test_neighbours_in_windows_of_earlier_versions_count_where_they_must_share_a_node(
+    store: ProfileStore, nodes: tuple[str, ...], pairs: int
+) -> None:
+    trained, shape = Trained(1000, "train.py", SIGNATURE), RunShape(4, len(nodes))
+    near = Neighbour(RunKey(2, 0), Trained(1000, "b.py", SIGNATURE), RunShape(4, 2), 3.0)
+    alone = Throughput(T0, RunKey(1, 0), trained, shape, nodes, 100, 6.0, 0, None, ())
+    with store._writing() as db:
+        tables.insert_throughput(db, alone)
+        tables.insert_throughput(db, replace(alone, start_s=T0 + 30, neighbours=(near,)))
+    assert len(rows(store).pairs) == pairs
 
 
 def test_locality_is_fitted_by_shape(store: ProfileStore) -> None:
@@ -125,6 +184,44 @@ def test_bytes_of_a_step_are_fitted_from_profiles(store: ProfileStore) -> None:
     assert fitted[NAME].compute_s == pytest.approx(0.01, rel=0.01)
     assert fitted[NAME].bytes == pytest.approx(4e6, rel=0.01)
     assert report.mean_error < 0.01
+
+
+def profiled(
+    store: ProfileStore, job_id: int, nodes: tuple[str, ...], wait_s: float, kinds: dict[str, float], **more: object
+) -> None:
+    """Store a profile and a window of a job that computes for 0.1 s a step."""
+    agents, job, at_s = Agents(f"run {job_id}"), training(job_id, nodes, 4.0, **more), T0 + 100 * job_id
+    step = {"step_s": 0.1 + wait_s, "compute_s": 0.1, "comm_exposed_s": wait_s, "comm_hidden_s": 0.05 if kinds else 0.0}
+    store.take([agents.arrival(nodes[0], job.profile(at_s, step, kinds))])
+    store.take(agents.watch([job], at_s - 10, at_s + 50))
+    store.compute_windows(T0 + 99_999)
+
+
+def test_tries_on_one_gpu_hide_no_communication_of_a_model(store: ProfileStore) -> None:
+    # given a job on two nodes that sends 1 GB a step, half of the shorter part hidden, and one within a node that sends 2 GB
+    profiled(store, 1, ("n1", "n2"), 0.2, {"all_reduce": 1e9})
+    profiled(store, 2, ("n1",), 0.05, {"all_reduce": 2e9}, gpus=2, ranks=2)
+    # when it is tried on one GPU, more often than that
+    for job_id in range(3, 9):
+        profiled(store, job_id, ("n1",), 0.0, {})
+    # then the model sends what it sends between nodes
+    (found,) = rows(store).models
+    assert (found.model, found.bytes, found.overlap) == (NAME, 1e9, pytest.approx(0.5))
+    assert found.compute_s == pytest.approx(0.1)
+
+
+def test_communication_within_a_node_counts_where_there_is_no_other(store: ProfileStore) -> None:
+    profiled(store, 2, ("n1",), 0.05, {"all_reduce": 2e9}, gpus=2, ranks=2)
+    profiled(store, 3, ("n1",), 0.0, {})
+    (found,) = rows(store).models
+    assert (found.bytes, found.overlap) == (2e9, pytest.approx(0.5))
+
+
+def test_the_bytes_of_a_model_that_ran_on_single_gpus_alone_are_not_known(store: ProfileStore) -> None:
+    profiled(store, 3, ("n1",), 0.0, {})
+    (found,) = rows(store).models
+    assert found.compute_s == pytest.approx(0.1)
+    assert isnan(found.bytes) and isnan(found.overlap)
 
 
 def test_scaling_is_fitted_by_size(store: ProfileStore) -> None:

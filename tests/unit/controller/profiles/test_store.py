@@ -294,6 +294,23 @@ def test_earlier_reports_are_assigned_by_slurms_run(store: ProfileStore) -> None
     assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 0), RunShape(2, 2))]
 
 
+def test_a_profile_of_a_run_that_slurm_shows_later_has_the_shape_of_that_run(store: ProfileStore) -> None:
+    # Given a job whose first run on two nodes was measured, and which was requeued onto one while the controller was away
+    agents, first = Agents(), training(1)
+    store.note_present(T0 - 300, {"n1": [1], "n2": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
+    store.take(agents.watch([first], T0, T0 + 30))
+    store.compute_windows(T0 + 200)
+    again = training(1, ("n1",), restart=1, start_s=T0 + 300)
+    # When its agent's profile arrives before Slurm shows the new run
+    store.take([agents.arrival("n1", again.profile(T0 + 330, STEP, {}))])
+    store.note_present(T0 + 400, {"n1": [1]}, [SlurmRun(RunKey(1, 1), T0 + 300)])
+    # Then it has no shape until the new run is measured, and then the shape of that
+    assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 1), None)]
+    store.take(agents.watch([again], T0 + 420, T0 + 450))
+    store.compute_windows(T0 + 600)
+    assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 1), RunShape(1, 1))]
+
+
 def test_old_runs_are_dropped_and_those_that_still_run_are_not(store: ProfileStore) -> None:
     store.note_present(T0, {}, [SlurmRun(RunKey(job, 0), T0) for job in (1, 2)])
     store.note_present(T0 + 91 * DAY_S, {"n1": [2]}, [SlurmRun(RunKey(2, 0), T0)])

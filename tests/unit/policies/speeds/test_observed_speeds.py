@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.heuristics.allocation.optimus import Optimus
-from policies.model import ClusterState, Placement
+from policies.model import ClusterState, EstimateSource, Placement
 from policies.speeds.observed_speeds import MOST_SIZES, ObservedSpeeds
 from policies.speeds.worker_scaling import fitted, least_squares, remaining_at_one
 from policies.wire.state import parse_state, serialize_state
@@ -99,6 +99,21 @@ class TestSpeeds:
         looks = [(0, 900), (100, 850), (200, 800), (300, 2000), (400, 1000), (500, 950), (600, 0), (700, 0)]
         found = [self.look(watch, service, remaining) for service, remaining in looks]
         assert found == [{}, {}, *[{2: 0.5}] * 6]
+
+    @pytest.mark.parametrize("source", [EstimateSource.HISTORY, EstimateSource.TIME_LIMIT])
+    def test_an_estimate_that_changes_by_a_little_is_no_progress(self, source: EstimateSource) -> None:
+        """Mean run times of past jobs change whenever one ends, and users change time limits."""
+        states = []
+        for step in range(60):
+            estimate_s = 36_000.0 + (5.0 if step >= 30 else 0.0)
+            running = Job(gpus=8, sizes=(2, 16), occupied={0: 16}, service_s=60.0 * step, estimate_s=estimate_s)
+            state = cluster([Node(gpus=16)], [running], time_s=1000.0 + 60.0 * step)
+            states.append(replace(state, jobs=replace(state.jobs, estimate_source=np.array([source]))))
+        watch, policy = ObservedSpeeds(), Optimus()
+        assert [watch.update(state) for state in states] == [{}] * 60
+        for state in states:
+            decision = policy.decide(state)
+        assert decision.allocation[0].num_gpus == 16
 
     def test_an_earlier_state_gives_no_speed(self) -> None:
         watch = ObservedSpeeds()

@@ -1,5 +1,7 @@
 """Run times that are drawn for jobs that have not ended."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,15 @@ def test_no_draw_is_beyond_the_limit_or_before_now() -> None:
     found = drawn([100.0, 5000.0] * 50, queue([(1, 990.0)], [1], limit_s=1000.0).jobs)
 
     assert found.max() <= 1000.0 and found[:, 0].min() >= 991.0
+
+
+def test_a_limit_is_that_of_one_run() -> None:
+    # Given a job with a limit of 1,000 s that has run for 2,500 s, of which 500 s in its present run, and jobs that took longer
+    jobs = replace(queue([(1, 2500.0)], [], limit_s=1000.0).jobs, earlier_s=np.array([2000.0]))
+    found = drawn([2800.0, 9000.0] * 50, jobs)
+
+    # Then its present run may end by itself before its limit, or at it
+    assert found.max() == 3000.0 and np.isclose(found, 2800.0).any()
 
 
 def test_the_kind_of_a_job_counts_more_than_all_others() -> None:
