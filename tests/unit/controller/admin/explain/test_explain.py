@@ -451,6 +451,23 @@ def test_a_job_that_slurm_forgot_is_found_in_the_journal():
     assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
 
 
+@pytest.mark.parametrize(
+    ("num_gpus", "ran"),
+    [
+        (1, "after running for 12 h (162 GPU hours), last on 1 GPU of 1 node"),
+        (0, "after running for 12 h (162 GPU hours)"),
+    ],
+)
+def test_a_forgotten_job_that_was_resized_shows_its_gpu_hours(num_gpus, ran):
+    hour_s = 3600.0
+    run = RunRecord(
+        JobKey("9", 1), "ann", "train", 100.0, NOW_S - 7200, 12 * hour_s, num_gpus, num_gpus, "TIMEOUT", 162 * hour_s
+    )
+    found = explain(scene(), "9", NOW_S, Past(run=run))
+    assert found.sentence == f"Ended (TIMEOUT) 2 h ago {ran}."
+    assert found.facts["gpu_s"] == "583200"
+
+
 def test_only_an_ended_job_that_has_run_was_placed_by_slurm():
     ended = {"phase": Phase.ENDED, "held": False, "end_time_s": NOW_S - 60}
     # Slurm gives a job that is cancelled while it waits its end as the start

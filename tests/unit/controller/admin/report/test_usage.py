@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from controller.admin.report.usage import USAGE_S, UsageReports
 from controller.admin.viewer import Viewer
 from controller.observe.slurm_order import PriorityFacts
 from controller.slurm.client import JobKey, Shares
-from controller.state.journal import RunRecord
+from controller.state.journal import Journal, RunRecord
+from controller.state.ledger import Served
 from controller.state.usage import EndedUse, read_ended_use
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
@@ -69,6 +72,30 @@ async def test_ended_and_present_jobs_are_added_up_by_user(folder: Path) -> None
     assert (cem.user, cem.jobs_ended) == ("cem", 1)
     assert cem.gpu_hours == pytest.approx(1, rel=0.01)
     assert not cem.HasField("fair_share")
+
+
+async def test_the_runs_of_a_resized_job_count_with_their_own_gpus(folder: Path) -> None:
+    # given a job that has run on 16 GPUs for 10 hours, and for 2 hours on one
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(2 * HOUR_S, gpus_per_node=1, user="ann")
+    await world.go_on(3)
+    world.ledger.served[key] = Served(10 * HOUR_S, 160 * HOUR_S, key.submit_time_s - 40_000)
+    await world.clock.advance(2 * HOUR_S - 100)
+    await world.turn()
+    running = await UsageReports(Viewer(world)).usage("", private=False)
+    # when it ends
+    await world.go_on(120)
+    ended = await UsageReports(Viewer(world)).usage("", private=False)
+    # then nothing is lost
+    assert [user.gpu_hours for user in running.users] == [pytest.approx(162, rel=0.01)]
+    assert [(user.gpu_hours, user.jobs_ended) for user in ended.users] == [(pytest.approx(162, rel=0.01), 1)]
+
+
+def test_no_job_counts_more_than_its_gpus_on_average_since_the_beginning(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "state" / "journal.sqlite")) as journal:
+        journal.record_runs([replace(run(1, "ann", 10_000.0, 4000.0, 1), gpu_s=32_000.0)])
+        assert read_ended_use(journal.path, 9000.0) == {"ann": EndedUse(1, 8 * 1000.0)}
 
 
 async def test_a_private_answer_has_one_user_and_no_sum_of_others(folder: Path) -> None:
