@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +122,58 @@ async def test_the_journal_is_read_once_a_minute(folder: Path) -> None:
     assert [user.user for user in (await reports.usage("", private=False)).users] == ["ann", "bob"]
     await world.go_on(61)
     assert "cem" in [user.user for user in (await reports.usage("", private=False)).users]
+
+
+async def test_a_job_that_has_ended_counts_at_once(folder: Path) -> None:
+    # given a job whose usage was asked for just before its end
+    world = world_in(folder)
+    world.endpoint.away = True
+    world.sbatch(2 * HOUR_S, gpus_per_node=8, nodes=4, user="ann")
+    await world.go_on(3)
+    await world.clock.advance(2 * HOUR_S - 10)
+    await world.turn()
+    reports = UsageReports(Viewer(world))
+    await reports.usage("", private=False)
+    # when it ends
+    await world.go_on(20)
+    (ann,) = (await reports.usage("", private=False)).users
+    # then it is neither lost nor counted twice
+    assert (ann.gpu_hours, ann.jobs_ended, ann.jobs_running) == (pytest.approx(64, rel=0.01), 1, 0)
+
+
+async def test_a_job_that_ends_during_a_reading_counts_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await world_of(folder, HOUR_S)
+    cycles = [lambda: world.slurm.cancel("1")]
+
+    async def read(work: Callable[..., object], *values: object) -> object:
+        found = work(*values)
+        if cycles:
+            cycles.pop()()
+            await world.go_on(20)
+        return found
+
+    monkeypatch.setattr("asyncio.to_thread", read)
+    ann = (await UsageReports(Viewer(world)).usage("", private=False)).users[0]
+    assert (ann.gpu_hours, ann.jobs_ended, ann.jobs_running) == (pytest.approx(24, rel=0.02), 1, 0)
+
+
+async def test_jobs_that_policies_do_not_see_count(folder: Path) -> None:
+    # given a job that has run for an hour
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(1e6, gpus_per_node=8, nodes=3, user="ann")
+    await world.go_on(HOUR_S)
+    # when it is requeued, and its user holds it, and cancels it
+    world.slurm.requeue(key.job_id)
+    world.slurm.user_hold(key.job_id)
+    await world.go_on(30)
+    held = await UsageReports(Viewer(world)).usage("", private=False)
+    world.slurm.cancel(key.job_id)
+    await world.go_on(30)
+    ended = await UsageReports(Viewer(world)).usage("", private=False)
+    # then its GPU hours are still there
+    assert [user.gpu_hours for user in (*held.users, *ended.users)] == [pytest.approx(24, rel=0.02)] * 2
+    assert [user.jobs_ended for user in (*held.users, *ended.users)] == [0, 1]
 
 
 async def test_a_journal_that_cannot_be_read_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
