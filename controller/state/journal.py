@@ -383,6 +383,13 @@ class Journal:
         row = next(well_typed(rows, *kinds), None)
         return None if row is None else RunRecord(lenient_key(row[0], row[1]), *row[2:])
 
+    def end_of_earlier(self, job_id: str, until_s: float) -> float:
+        """Return the end of the last job of that id that ended by then, Unix time; 0 when there is none."""
+        rows = self._file.read(
+            "SELECT MAX(end_time_s) FROM run WHERE job_id = ? AND end_time_s <= ?", (job_id, until_s)
+        )
+        return max((end_s for (end_s,) in well_typed(rows, "number")), default=0.0)
+
     def estimates(
         self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None
     ) -> dict[tuple[str, str], Estimate]:

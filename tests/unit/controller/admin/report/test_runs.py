@@ -13,8 +13,8 @@ from controller.state.journal import DecisionEntry, PlacedEntry
 
 WHY = "no policy could decide"
 RUNS = (
-    AccountedRun(1, 50.0, 100.0, 150.0, 50.0, "NODE_FAIL", 8, "n1"),
-    AccountedRun(1, 150.0, 200.0, None, 10.0, "RUNNING", 8, "n2"),
+    AccountedRun(1, 50.0, 100.0, 150.0, 50.0, "NODE_FAIL", 8, "n1", "ann", "train"),
+    AccountedRun(1, 150.0, 200.0, None, 10.0, "RUNNING", 8, "n2", "ann", "train"),
 )
 
 
