@@ -72,7 +72,7 @@ def keeps_accounting(settings: Mapping[str, str]) -> bool:
 
 
 def _run(row: str) -> AccountedRun | None:
-    """Return the run in one row; None for a run that never started. Raises SlurmReplyError."""
+    """Return the run in one row; None for a run that never started, which may have its end as the start. Raises SlurmReplyError."""
     cells = row.split("|", len(_FIELDS) - 1)
     try:
         raw_id, submit, start, end, elapsed, state, tres, nodes, user, name = cells
@@ -82,7 +82,8 @@ def _run(row: str) -> AccountedRun | None:
         )  # fmt: skip
     except ValueError:
         raise SlurmReplyError(f"sacct: a row is not understood: {clip(row)}") from None
-    return found if found.start_s is not None else None
+    cancelled_in_the_queue = not found.nodes and found.end_s == found.start_s
+    return None if found.start_s is None or cancelled_in_the_queue else found
 
 
 def _time(text: str) -> float | None:

@@ -14,6 +14,7 @@ from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.waiting import beyond_text, fit_text, need_text, order_text, policy_text, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration, listed
+from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
 from controller.slurm.client import JobKey, Phase, SlurmJob
@@ -240,11 +241,16 @@ def _is_requeued(view: CycleView, job: SlurmJob) -> bool:
 def _ended(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> str:
     end_s = now_s if job.end_time_s is None else job.end_time_s
     ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
-    if job.start_time_s is None or end_s <= job.start_time_s:
-        return f"{ended} without having run."
+    served = view.ledger.served.get(job.key)
+    earlier_s = 0.0 if served is None else served.service_s
+    has_run = job.start_time_s is not None and end_s > job.start_time_s
+    if not has_run:  # it was cancelled in the queue
+        ran = f"after running for {duration(earlier_s)}" if earlier_s else "without having run"
+        return f"{ended} {ran}."
     where = view.placement(job)
     on = f" on {where}" if where else _past_place(past.run)
-    ran = f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+    last = ", last" if on and earlier_s else ""
+    ran = f"{ended} after running for {duration(earlier_s + uncounted_run_s(job, served, end_s))}{last}{on}."
     return f"{ran}{_slurm_placed(past.given_to_slurm)}"
 
 

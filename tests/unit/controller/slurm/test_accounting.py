@@ -34,6 +34,7 @@ async def test_every_run_of_a_requeued_job_is_one_row_oldest_first() -> None:
         "7|300|310|Unknown|40|RUNNING|billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2|n[1-2]|ann|a|b\n"
         "7|100|120|200|80|CANCELLED by 1000|cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|n3|bob|\n"
         "7|90|Unknown|Unknown|0|PENDING||None assigned|bob|\n"
+        "7|400|450|450|0|CANCELLED by 1000||None assigned|ann|cancelled in the queue\n"
         "\n"
     )
     sacct = Sacct(output)
