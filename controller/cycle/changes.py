@@ -139,6 +139,16 @@ def run_time_s(job: SlurmJob, now_s: float) -> float:
     return max(end_s - job.start_time_s, 0.0)
 
 
+def uncounted_run_s(job: SlurmJob, served: Served | None, now_s: float) -> float:
+    """Return the run time of the run that Slurm shows, seconds; 0 if `served` has it already.
+
+    A job that is cancelled while it leaves its nodes for the queue ends with the start of a run that counted as a requeued one.
+    """
+    if served is not None and served.last_start_s is not None and served.last_start_s == job.start_time_s:
+        return 0.0
+    return run_time_s(job, now_s)
+
+
 def allocated_gpus(job: SlurmJob) -> int:
     """Return the GPUs allocated to the job now or last; 0 when Slurm no longer shows them."""
     return sum(share.gpus for share in job.allocated)
@@ -163,6 +173,7 @@ def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float, 
         first_submit_s=earlier.first_submit_s,
         # A run that was not seen began and ended between two snapshots.
         short_runs=0 if runs > 0 and run_s >= SHORT_RUN_S else earlier.short_runs + max(runs, 0),
+        last_start_s=former.start_time_s if counts else earlier.last_start_s,
     )
 
 
@@ -177,15 +188,17 @@ def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: fl
     """Return the record of an ended job. `former` is the job as last seen, running perhaps, when its allocation was still known."""
     same_run = former is not None and former.restarts == job.restarts
     last = former if former is not None and former.allocated and (same_run or not job.allocated) else job
-    earlier = ledger.served.get(job.key)
+    earlier = ledger.served.get(job.key, Served(0.0, 0.0, job.key.submit_time_s))
+    run_s, num_gpus = uncounted_run_s(job, earlier, now_s), allocated_gpus(last)
     return RunRecord(
         key=job.key,
         user=job.user,
         name=job.name,
         start_time_s=job.start_time_s,
         end_time_s=job.end_time_s if job.end_time_s is not None else now_s,
-        service_s=run_time_s(job, now_s) + (earlier.service_s if earlier else 0.0),
-        num_gpus=allocated_gpus(last),
+        service_s=earlier.service_s + run_s,
+        num_gpus=num_gpus,
         num_nodes=len(last.allocated),
         state=job.state,
+        gpu_s=earlier.gpu_s + run_s * num_gpus if num_gpus or not run_s else None,
     )

@@ -29,6 +29,7 @@ class PastRun:
     end_s: float
     service_s: float
     num_gpus: int
+    """GPUs of its runs, on average by their time, for a job that was resized."""
 
     @property
     def submit_s(self) -> float:
@@ -40,10 +41,18 @@ def read_past_runs(journal: Path) -> list[PastRun]:
     """Return the newest ended jobs, by submission. The journal is only read. Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=_TIMEOUT_S)) as db:
         rows = db.execute(
-            "SELECT job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus FROM run"
+            "SELECT job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, gpu_s FROM run"
             " ORDER BY end_time_s DESC LIMIT ?",
             (NEWEST,),
         ).fetchall()
-    kinds = ("text", "number", "text", "text", "number?", "number", "number", "number")
-    runs = [PastRun((row[0], int(row[1])), *row[2:]) for row in well_typed(rows, *kinds)]
+    kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number?")
+    runs = [
+        PastRun((job_id, int(submit_s)), user, name, start_s, end_s, service_s, _gpus(service_s, num_gpus, gpu_s))
+        for job_id, submit_s, user, name, start_s, end_s, service_s, num_gpus, gpu_s in well_typed(rows, *kinds)
+    ]
     return sorted(runs, key=lambda run: run.key[1])
+
+
+def _gpus(service_s: float, num_gpus: int, gpu_s: float | None) -> int:
+    """Return the GPUs of a job on average. `num_gpus`: those of its last run, `gpu_s`: None in rows of earlier versions."""
+    return max(round(gpu_s / service_s), 1) if gpu_s and service_s > 0 else num_gpus

@@ -14,8 +14,9 @@ from controller.base.web_address import WebAddress, parse_web_address
 from controller.cycle.view.controller_view import ControllerView
 from controller.notify.command import Command, require_command
 from controller.notify.message import Notification
-from controller.notify.outbox import Outbox
+from controller.notify.outbox import Outbox, Receivers
 from controller.notify.source import NotificationSource
+from controller.notify.user_outbox import UserOutbox
 from controller.notify.webhook import Webhook
 from policies.documents import DocumentError, read_text
 
@@ -23,7 +24,7 @@ _MOST_TOKEN = 4096
 
 
 @contextmanager
-def send_notifications(controller: ControllerView, settings: ControllerSettings) -> Iterator[tuple[Outbox, ...]]:
+def send_notifications(controller: ControllerView, settings: ControllerSettings) -> Iterator[tuple[Receivers, ...]]:
     """Send notifications within the context; gives the receivers, empty for none. Raises ConfigurationError."""
     outboxes = receivers(settings)
     if not outboxes:
@@ -48,9 +49,9 @@ def send_notifications(controller: ControllerView, settings: ControllerSettings)
         yield outboxes
 
 
-def receivers(settings: ControllerSettings) -> tuple[Outbox, ...]:
+def receivers(settings: ControllerSettings) -> tuple[Receivers, ...]:
     """Return the receivers: the site's webhook, its program, and the webhooks of users. Raises ConfigurationError."""
-    found = []
+    found: list[Receivers] = []
     limit_s = settings.notify_timeout_s
     if settings.notify_webhook:
         address = parse_web_address(settings.notify_webhook)
@@ -59,11 +60,7 @@ def receivers(settings: ControllerSettings) -> tuple[Outbox, ...]:
         require_command(settings.notify_command)
         found.append(Outbox("command", Command(settings.notify_command, limit_s)))
     if users := {user: Webhook(parse_web_address(url), limit_s) for user, url in settings.notify_users.items()}:
-        found.append(
-            Outbox(
-                "users", lambda each: users[each.job.user](each), lambda notification: notification.job.user in users
-            )
-        )
+        found.append(UserOutbox("users", users))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ class Webhook:
 
     def __call__(self, notification: Notification) -> None:
         """Send it. Raises DeliveryError."""
+        end_s = time.monotonic() + self.limit_s
         connection = self._connection()
         cut = threading.Event()
 
@@ -41,6 +43,11 @@ class Webhook:
         timer.daemon = True
         timer.start()
         try:
+            connection.sock = self._connected(end_s)
+            if cut.is_set() or time.monotonic() >= end_s:  # nothing may arrive that counts as failed
+                raise TimeoutError
+            if isinstance(connection.sock, ssl.SSLSocket):
+                connection.sock.do_handshake()
             connection.request("POST", self.address.target, notification.body(), self._headers())
             status = connection.getresponse().status
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -58,11 +65,46 @@ class Webhook:
         return DeliveryError(f"{self.address.shown}: {problem or f'no answer in {self.limit_s:g} s'}")
 
     def _connection(self) -> http.client.HTTPConnection:
-        host, port = self.address.host, self.address.port
+        """Return a connection that has no socket yet."""
+        kind = http.client.HTTPSConnection if self.address.encrypted else http.client.HTTPConnection
+        return kind(self.address.host, self.address.port)
+
+    def _connected(self, end_s: float) -> socket.socket:
+        """Return a connected socket, for TLS before the handshake, so that it can be cut off during that. Raises OSError."""
+        sock = connect(self.address.host, self.address.port, end_s)
+        sock.settimeout(self.limit_s)
         if not self.address.encrypted:
-            return http.client.HTTPConnection(host, port, timeout=self.limit_s)
-        return http.client.HTTPSConnection(host, port, timeout=self.limit_s, context=ssl.create_default_context())
+            return sock
+        context = ssl.create_default_context()
+        return context.wrap_socket(sock, server_hostname=self.address.host, do_handshake_on_connect=False)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "User-Agent": "headway"}
         return headers | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+
+
+def connect(host: str, port: int, end_s: float) -> socket.socket:
+    """Connect to the first address of the host that answers, until `end_s` of the monotonic clock. Raises OSError.
+
+    The time that is left is divided among the addresses that are left, so that one that does not answer leaves time for the next.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    problem = OSError("the host has no address")
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:  # no such protocol here
+            problem = error
+            continue
+        try:
+            sock.settimeout(left_s / (len(found) - number))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            problem = error
+        else:
+            return sock
+    raise problem

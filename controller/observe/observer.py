@@ -260,11 +260,14 @@ def _earlier(job: SlurmJob, served: Served, now_s: float) -> Served:
     """Return the usage of the job in its runs before the one that Slurm shows. `served`: that of all runs that have ended.
 
     A requeued job that is COMPLETING has the count of its next run already, and its last run counts as served. If that run counted
-    twice, the job would seem to be nearly done, and policies would stop others in its place. One that ends without a requeue is
-    not told apart: for some seconds its earlier runs and the last one count only as the longer of the two.
+    twice, the job would seem to be nearly done, and policies would stop others in its place. With the
+    journal of an earlier version, one that ends without a requeue is not told apart: for some seconds its earlier runs and the last
+    one count only as the longer of the two.
     """
     if job.phase is not Phase.COMPLETING or job.start_time_s is None:
         return served
+    if served.last_start_s is not None and served.last_start_s != job.start_time_s:
+        return served  # the last run is not among them
     run_s = max(now_s - job.start_time_s, 0.0)
     gpu_s = run_s * sum(share.gpus for share in job.allocated)
     return replace(served, service_s=max(served.service_s - run_s, 0.0), gpu_s=max(served.gpu_s - gpu_s, 0.0))

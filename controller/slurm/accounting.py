@@ -10,7 +10,8 @@ from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
 from controller.slurm.scontrol.run import CommandRunner
 
-_FIELDS = ("JobIDRaw", "Submit", "Start", "End", "ElapsedRaw", "State", "AllocTRES", "NodeList")
+_FIELDS = ("JobIDRaw", "Submit", "Start", "End", "ElapsedRaw", "State", "AllocTRES", "NodeList", "User", "JobName")
+"""The name is last, because it may have the separator in it."""
 _MOST_RUNS = 1000
 _MOST_WAITING = 16
 """Requests that may wait for their turn; further ones get reports without the accounting."""
@@ -32,6 +33,8 @@ class AccountedRun:
     gpus: int
     nodes: str
     """In Slurm's words, "n[1-2]"."""
+    user: str
+    name: str
 
 
 class Accounting:
@@ -44,7 +47,7 @@ class Accounting:
         self._waiting = 0
 
     async def runs(self, job_id: str) -> list[AccountedRun]:
-        """Return the runs of that job, oldest first; none where the accounting does not know it. Raises SlurmError."""
+        """Return the runs of all jobs that had that id, oldest first; none where the accounting knows none. Raises SlurmError."""
         arguments = (
             f"--jobs={job_id}", "--duplicates", "--allocations", "--parsable2", "--noheader", f"--format={','.join(_FIELDS)}",
         )  # fmt: skip
@@ -69,17 +72,18 @@ def keeps_accounting(settings: Mapping[str, str]) -> bool:
 
 
 def _run(row: str) -> AccountedRun | None:
-    """Return the run in one row; None for a run that never started. Raises SlurmReplyError."""
-    cells = row.split("|")
+    """Return the run in one row; None for a run that never started, which may have its end as the start. Raises SlurmReplyError."""
+    cells = row.split("|", len(_FIELDS) - 1)
     try:
-        raw_id, submit, start, end, elapsed, state, tres, nodes = cells
+        raw_id, submit, start, end, elapsed, state, tres, nodes, user, name = cells
         found = AccountedRun(
             int(raw_id), _time(submit) or 0.0, _time(start), _time(end), float(elapsed or 0), state.split(" ")[0],
-            _gpus(tres), "" if nodes == "None assigned" else nodes,
+            _gpus(tres), "" if nodes == "None assigned" else nodes, user, name,
         )  # fmt: skip
     except ValueError:
         raise SlurmReplyError(f"sacct: a row is not understood: {clip(row)}") from None
-    return found if found.start_s is not None else None
+    cancelled_in_the_queue = not found.nodes and found.end_s == found.start_s
+    return None if found.start_s is None or cancelled_in_the_queue else found
 
 
 def _time(text: str) -> float | None:

@@ -58,7 +58,9 @@ _ENCODERS: dict[str, Callable[[Any], str | int]] = {
     "original": encode, "pin": encode, "refusal": encode, "served": encode, "yielded": int, "elsewhere": encode_constraint,
 }  # fmt: skip
 _JOB_COLUMNS = ", ".join(("job_id", "submit_time_s", *_DECODERS))
-_RUN_COLUMNS = "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state"
+_RUN_COLUMNS = (
+    "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state, gpu_s"
+)
 _PLACED = (
     "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
     " FROM placed JOIN decision ON decision.id = placed.decision"
@@ -77,10 +79,14 @@ class RunRecord:
     start_time_s: float | None
     end_time_s: float
     service_s: float
+    """Run time of all its runs, seconds."""
     num_gpus: int
+    """GPUs of its last run; 0: not known, or it was cancelled in the queue."""
     num_nodes: int
     state: str
     """Slurm's state: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
+    gpu_s: float | None = None
+    """Run time of each run times its GPUs, seconds; None: not known, as in rows of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,11 +360,11 @@ class Journal:
         """Record how jobs ended; a job given twice is recorded once."""
         with self._file.writing() as db:
             db.executemany(
-                "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR IGNORE INTO run ({_RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 [
                     (
                         *encode_key(run.key), run.user, run.name, run.start_time_s, run.end_time_s,
-                        run.service_s, run.num_gpus, run.num_nodes, run.state,
+                        run.service_s, run.num_gpus, run.num_nodes, run.state, run.gpu_s,
                     )
                     for run in runs
                 ],
@@ -373,9 +379,16 @@ class Journal:
         """Return the newest ended job of that id, as users know it."""
         newest = "WHERE job_id = ? ORDER BY submit_time_s DESC LIMIT 1"
         rows = self._file.read(f"SELECT {_RUN_COLUMNS} FROM run {newest}", (job_id,))  # noqa: S608 - names of our own
-        kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number", "text")
+        kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number", "text", "number?")
         row = next(well_typed(rows, *kinds), None)
         return None if row is None else RunRecord(lenient_key(row[0], row[1]), *row[2:])
+
+    def end_of_earlier(self, job_id: str, until_s: float) -> float:
+        """Return the end of the last job of that id that ended by then, Unix time; 0 when there is none."""
+        rows = self._file.read(
+            "SELECT MAX(end_time_s) FROM run WHERE job_id = ? AND end_time_s <= ?", (job_id, until_s)
+        )
+        return max((end_s for (end_s,) in well_typed(rows, "number")), default=0.0)
 
     def estimates(
         self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None

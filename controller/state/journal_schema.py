@@ -38,7 +38,7 @@ CREATE INDEX IF NOT EXISTS placed_decision ON placed (decision);
 CREATE TABLE IF NOT EXISTS run (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,
     start_time_s REAL, end_time_s REAL NOT NULL, service_s REAL NOT NULL, num_gpus INTEGER NOT NULL,
-    num_nodes INTEGER NOT NULL, state TEXT NOT NULL,
+    num_nodes INTEGER NOT NULL, state TEXT NOT NULL, gpu_s REAL,
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
 CREATE INDEX IF NOT EXISTS run_completed ON run (user, name, end_time_s) WHERE state = 'COMPLETED';
@@ -60,9 +60,12 @@ by its names (below), `user_change` by the users' budgets, the rest by `keep_day
 more may stay for each row of `job` and `run`: the reason why Slurm places the job (given_to_slurm.py). Between two prunings, ten
 minutes apart, tables grow by the rows of that time."""
 JOURNAL = Schema(
-    version=2,
+    version=3,
     statements=split_statements(SCHEMA),
-    migrations={1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",)},
+    migrations={
+        1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",),
+        2: ("ALTER TABLE run ADD COLUMN gpu_s REAL",),
+    },
 )
 TABLES = ("job", "preemption", "run", "decision", "placed", "intent", "job_note", "user_change")
 """Order in which rows of another file are copied: first those that Slurm cannot provide again."""

@@ -98,6 +98,8 @@ class Served:
     first_submit_s: int
     short_runs: int = 0
     """Number of runs in a row that ended in a requeue right after their start."""
+    last_start_s: float | None = None
+    """Start of the last of these runs, as Slurm showed it; None: not known, as in journals of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,18 @@ class EndedUse:
 
     jobs: int
     gpu_s: float
-    """GPU seconds. No job counts more than the time from the beginning to its end."""
+    """GPU seconds. No job counts more than its GPUs, on average, for the time from the beginning to its end."""
 
 
 def read_ended_use(journal: Path, since_s: float) -> Mapping[str, EndedUse]:
-    """Return the use by user of jobs that ended since then, and had GPUs. The journal is only read. Raises sqlite3.Error."""
+    """Return the use by user of jobs that ended since then, and had GPUs. The journal is only read. Raises sqlite3.Error.
+
+    Rows of earlier versions have the number of GPUs of the last run alone.
+    """
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=_TIMEOUT_S)) as db:
         rows = db.execute(
-            "SELECT user, COUNT(*), TOTAL(num_gpus * MAX(MIN(service_s, end_time_s - ?), 0.0)) FROM run"
-            " WHERE end_time_s >= ? AND num_gpus > 0 AND service_s > 0 GROUP BY user",
+            "SELECT user, COUNT(*), TOTAL(IFNULL(gpu_s / service_s, num_gpus) * MAX(MIN(service_s, end_time_s - ?), 0.0))"
+            " FROM run WHERE end_time_s >= ? AND service_s > 0 AND IFNULL(gpu_s, num_gpus) > 0 GROUP BY user",
             (since_s, since_s),
         ).fetchall()
     return {user: EndedUse(jobs, gpu_s) for user, jobs, gpu_s in well_typed(rows, "text", "number", "number")}

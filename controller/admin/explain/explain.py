@@ -14,6 +14,7 @@ from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.waiting import beyond_text, fit_text, need_text, order_text, policy_text, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration, listed
+from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
 from controller.slurm.client import JobKey, Phase, SlurmJob
@@ -24,6 +25,7 @@ _NO_REASON = frozenset({"", "None"})
 _NOT_HELD_YET = (
     "is in Slurm's queue and not held yet; Headway takes it into its own queue next, unless Slurm starts it first"
 )
+_GPU_MINUTE_S = 60.0
 _THROTTLED = "JobArrayTaskLimit"
 
 
@@ -68,6 +70,7 @@ def of_past_run(run: RunRecord, now_s: float, given_to_slurm: str = "") -> Expla
     # Slurm's start of a job that is cancelled while it waits is its end; earlier runs, before a requeue, are in `service_s`
     has_run = run.start_time_s is not None and run.end_time_s > run.start_time_s
     ran = f"after running for {duration(run.service_s)}" if has_run or run.service_s else "without having run"
+    on = _resized_place(run) if _is_resized(run) else _past_place(run)
     facts = {
         "user": run.user,
         "name": run.name,
@@ -78,9 +81,11 @@ def of_past_run(run: RunRecord, now_s: float, given_to_slurm: str = "") -> Expla
         "num_gpus": str(run.num_gpus),
         "num_nodes": str(run.num_nodes),
     }
+    if run.gpu_s is not None:
+        facts["gpu_s"] = f"{run.gpu_s:.0f}"
     ago = duration(now_s - run.end_time_s)
     by = _slurm_placed(given_to_slurm) if has_run else ""
-    sentence = f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.{by}"
+    sentence = f"Ended ({run.state}) {ago} ago {ran}{on}.{by}"
     return Explained(run.key.job_id, "ended", sentence, facts, run.key)
 
 
@@ -236,11 +241,16 @@ def _is_requeued(view: CycleView, job: SlurmJob) -> bool:
 def _ended(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> str:
     end_s = now_s if job.end_time_s is None else job.end_time_s
     ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
-    if job.start_time_s is None or end_s <= job.start_time_s:
-        return f"{ended} without having run."
+    served = view.ledger.served.get(job.key)
+    earlier_s = 0.0 if served is None else served.service_s
+    has_run = job.start_time_s is not None and end_s > job.start_time_s
+    if not has_run:  # it was cancelled in the queue
+        ran = f"after running for {duration(earlier_s)}" if earlier_s else "without having run"
+        return f"{ended} {ran}."
     where = view.placement(job)
     on = f" on {where}" if where else _past_place(past.run)
-    ran = f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+    last = ", last" if on and earlier_s else ""
+    ran = f"{ended} after running for {duration(earlier_s + uncounted_run_s(job, served, end_s))}{last}{on}."
     return f"{ran}{_slurm_placed(past.given_to_slurm)}"
 
 
@@ -248,6 +258,16 @@ def _past_place(run: RunRecord | None) -> str:
     if run is None or not run.num_gpus:
         return ""
     return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
+
+
+def _is_resized(run: RunRecord) -> bool:
+    """Return whether the job has run on other numbers of GPUs than that of its last run, by a GPU minute or more."""
+    return run.gpu_s is not None and abs(run.gpu_s - run.service_s * run.num_gpus) >= _GPU_MINUTE_S
+
+
+def _resized_place(run: RunRecord) -> str:
+    hours = f" ({(run.gpu_s or 0.0) / 3600.0:.3g} GPU hours)"
+    return f"{hours}, last{_past_place(run)}" if run.num_gpus else hours
 
 
 def _obstacle(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:

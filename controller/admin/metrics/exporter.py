@@ -23,13 +23,13 @@ from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
-from controller.notify.outbox import Outbox
+from controller.notify.outbox import Receivers
 
 log = structlog.get_logger(__name__)
 
 
 def make_registry(
-    controller: ControllerView, measurement: Measurement | None = None, receivers: Sequence[Outbox] = ()
+    controller: ControllerView, measurement: Measurement | None = None, receivers: Sequence[Receivers] = ()
 ) -> CollectorRegistry:
     """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
@@ -49,7 +49,10 @@ def make_registry(
 
 @contextmanager
 def serve_metrics(
-    controller: ControllerView, address: str, measurement: Measurement | None = None, receivers: Sequence[Outbox] = ()
+    controller: ControllerView,
+    address: str,
+    measurement: Measurement | None = None,
+    receivers: Sequence[Receivers] = (),
 ) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
     With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.

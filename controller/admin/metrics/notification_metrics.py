@@ -8,13 +8,13 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.notify.outbox import Outbox
+from controller.notify.outbox import Receivers
 
 
 class NotificationMetrics(Collector):
     """Reads the counts of every receiver at each scrape."""
 
-    def __init__(self, outboxes: Sequence[Outbox]) -> None:
+    def __init__(self, outboxes: Sequence[Receivers]) -> None:
         self._outboxes = outboxes
 
     def collect(self) -> Iterable[Metric]:

@@ -9,7 +9,7 @@ from controller.admin.explain.explain import state_word
 from controller.admin.report.hint import hint_of
 from controller.admin.report.runs import runs_of
 from controller.admin.report.sources import Sources
-from controller.cycle.changes import run_time_s
+from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Role
 from controller.slurm.client import Phase
 from controller.state.preemption import Preemption, Stage
@@ -72,15 +72,17 @@ def _usage(found: Sources, view: CycleView) -> tuple[float, float | None]:
         gpu_s = sum(run.elapsed_s * run.gpus for run in found.accounted)
         return sum(run.elapsed_s for run in found.accounted), gpu_s
     record, job = found.run, found.job
+    if record is not None and record.gpu_s is not None:
+        return record.service_s, record.gpu_s if record.service_s else None
     if record is not None:
-        # An ended job that was resized has had other numbers of GPUs too.
+        # A row of an earlier version. An ended job that was resized has had other numbers of GPUs too.
         resized = any(row.constraint.gpus is not None for row in found.stops)
         return record.service_s, None if resized or not record.num_gpus else record.service_s * record.num_gpus
     if job is None:
         return 0.0, None
     served = view.ledger.served.get(job.key)
     ran = job.phase.occupies_nodes or job.phase is Phase.ENDED
-    now_s = run_time_s(job, found.now_s) if ran else 0.0
+    now_s = uncounted_run_s(job, served, found.now_s) if ran else 0.0
     gpu_s = now_s * sum(share.gpus for share in job.allocated)
     if served is None:
         return now_s, gpu_s

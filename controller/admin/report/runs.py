@@ -59,7 +59,9 @@ def _seen(found: Sources, view: CycleView) -> list[admin_pb2.ReportedRun]:
         )
         started_s = row.started_s
     job, record = found.job, found.run
-    if record is not None and record.start_time_s is not None:
+    if record is not None:
+        if record.start_time_s is None or record.end_time_s <= record.start_time_s:
+            return runs  # it was cancelled in the queue: Slurm gives it its end as the start
         runs.append(
             admin_pb2.ReportedRun(start_s=record.start_time_s, end_s=record.end_time_s, slurm_state=record.state)
         )

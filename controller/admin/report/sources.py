@@ -7,6 +7,7 @@ from functools import partial
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.report.job_notes import JobNotes
+from controller.admin.report.same_job import CLOCKS_S, REQUEUED_S, begin_s, own_runs
 from controller.admin.report.speed import Speed, speed_of
 from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmError
@@ -15,12 +16,10 @@ from controller.slurm.accounting import AccountedRun, Accounting, keeps_accounti
 from controller.slurm.client import SlurmJob
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.job_note_table import JobNote
-from controller.state.journal import PlacedEntry, RunRecord
+from controller.state.journal import Journal, PlacedEntry, RunRecord
 from controller.state.preemption import Preemption
 
 _MOST_STOPS = 1000
-_CLOCKS_S = 5.0
-"""Maximum difference between Slurm's clock, in whole seconds, and that of the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,8 @@ class Sources:
     run: RunRecord | None
     """Its end, as the journal has it; None: it has not ended, or the record is too old."""
     first_submit_s: float
+    is_first: bool = False
+    """True if `first_submit_s` is known to be the first: the job was never requeued, or the ledger has its first submission."""
     notes: tuple[JobNote, ...] = ()
     """Oldest first; without those that are only in memory."""
     waits_s: dict[str, float] = field(default_factory=dict)
@@ -70,24 +71,28 @@ def known(viewer: Viewer, view: CycleView, job_id: str) -> Sources | None:
     key = job.key if job is not None else run.key if run is not None else None
     served = None if key is None else controller.ledger.served.get(key)
     submit_s = float(0 if key is None else key.submit_time_s)
-    return Sources(
-        job_id, controller.clock.now(), job, run, submit_s if served is None else float(served.first_submit_s)
-    )
+    first_s = submit_s if served is None else float(served.first_submit_s)
+    is_first = served is not None or (job is not None and job.restarts == 0)
+    return Sources(job_id, controller.clock.now(), job, run, first_s, is_first)
 
 
 async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, accounting: Accounting | None) -> Sources:
     """Return the sources with everything else. Raises JournalError."""
     controller = viewer.controller
     missing: list[str] = []
-    accounted = await _accounted(viewer, found.job_id, accounting, missing)
+    accounted = own_runs(
+        await _accounted(viewer, found.job_id, accounting, missing),
+        found.user,
+        found.first_submit_s if found.is_first else None,
+    )
     raw_id = _raw_id(found, accounted)
     journal = controller.journal
-    stops = [] if raw_id is None else journal.preemptions.of_job(raw_id, _MOST_STOPS)[::-1]
+    stops = _stops(journal, found, accounted, raw_id)
     # An ended job has no entry in the ledger: its first submission is the oldest that a source has.
     first_s = min(
         [found.first_submit_s, *(run.submit_s for run in accounted), *(float(row.submit_time_s) for row in stops)]
     )
-    since_s = first_s - _CLOCKS_S
+    since_s = first_s - CLOCKS_S
     kept = journal.job_notes.of_job(found.job_id, since_s)
     first_s = min([first_s, *(float(note.key.submit_time_s) for note in kept)])
     waits_s = _waits(kept, found, notes)
@@ -100,11 +105,22 @@ async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, account
         given=tuple(journal.given_to_slurm.of_id(found.job_id, since_s)),
         stops=tuple(row for row in stops if row.asked_s >= since_s),
         steps=_steps(viewer, found, kept),
-        speed=await _speed(viewer, raw_id, missing),
+        speed=await _speed(viewer, raw_id, since_s, missing),
         energy_j=await _energy_j(viewer, raw_id, since_s),
         accounted=tuple(accounted),
         missing=tuple(missing),
     )
+
+
+def _stops(journal: Journal, found: Sources, accounted: list[AccountedRun], raw_id: int | None) -> list[Preemption]:
+    """Return the preemptions of this job, oldest first."""
+    if raw_id is None:
+        return []
+    since_s = begin_s(found.first_submit_s, found.run, accounted, is_first=found.is_first)
+    if since_s is None:
+        since_s = journal.end_of_earlier(found.job_id, found.first_submit_s - REQUEUED_S)
+    rows = journal.preemptions.of_job(raw_id, _MOST_STOPS)[::-1]
+    return [row for row in rows if row.submit_time_s >= since_s - CLOCKS_S]
 
 
 def _raw_id(found: Sources, accounted: list[AccountedRun]) -> int | None:
@@ -147,7 +163,7 @@ async def _accounted(
         return []
 
 
-async def _speed(viewer: Viewer, raw_id: int | None, missing: list[str]) -> Speed | None:
+async def _speed(viewer: Viewer, raw_id: int | None, since_s: float, missing: list[str]) -> Speed | None:
     """Return the speed; without one, a sentence in `missing` has the reason."""
     measurement = viewer.measurement
     if measurement is None:
@@ -157,7 +173,7 @@ async def _speed(viewer: Viewer, raw_id: int | None, missing: list[str]) -> Spee
         missing.append("its speed is not known: Slurm no longer knows its SLURM_JOB_ID")
         return None
     try:
-        found = await measurement.read(partial(speed_of, raw_id=raw_id))
+        found = await measurement.read(partial(speed_of, raw_id=raw_id, since_s=since_s))
     except ProfileStoreError as error:
         missing.append(f"its speed is not known: {error}")
         return None

@@ -39,9 +39,12 @@ class Speed:
     """Share of its GPUs that were idle, from 0 to 1."""
 
 
-def speed_of(store: ProfileReader, raw_id: int) -> Speed | None:
-    """Return the speed of the job with Slurm's number `raw_id`; None if it was not measured. For a thread beside the loop."""
-    windows = store.throughputs_of(raw_id, _MOST_WINDOWS)
+def speed_of(store: ProfileReader, raw_id: int, since_s: float) -> Speed | None:
+    """Return the speed since then of the job with Slurm's number `raw_id`; None if it was not measured.
+
+    Earlier windows are of another job that had the same number. For a thread beside the loop.
+    """
+    windows = [window for window in store.throughputs_of(raw_id, _MOST_WINDOWS) if window.start_s >= since_s]
     if not windows:
         return None
     alone = _alone(store, windows)

@@ -10,7 +10,9 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
+from controller.cycle.changes import allocated_gpus, uncounted_run_s
 from controller.observe.role import Role
+from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.usage import EndedUse, read_ended_use
 from protos.headway.v1 import admin_pb2
 
@@ -18,24 +20,28 @@ USAGE_S = 7 * 86_400.0
 """Time up to now over which GPU time is counted, seconds."""
 _FRESH_S = 60.0
 """Age up to which the sums of the journal are used again, seconds."""
+_MOST_READS = 3
 _WAITING = frozenset({Role.WAITING, Role.YIELDED, Role.INELIGIBLE})
 _RUNNING = frozenset({Role.RUNNING, Role.STARTING})
 
 
 class UsageReports:
-    """Usage of all users. Invariant: the journal is read at most once a minute, and not in the event loop's thread."""
+    """Usage of all users. Invariant: the journal is read at most once a minute, and once after each cycle in which jobs have ended,
+    and not in the event loop's thread.
+    """
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
         self._ended: tuple[float, float, Mapping[str, EndedUse]] | None = None
         """When the journal was read, from when on it counted, and the use of ended jobs."""
+        self._counted: frozenset[JobKey] = frozenset()
+        """Ended jobs, as of the last cycle before that. Bound: the jobs of one snapshot."""
         self._reading = asyncio.Lock()
 
     async def usage(self, user: str, *, private: bool) -> admin_pb2.Usage:
         """Return the usage of all users; if it is private, that of this user. Raises CallRefused."""
-        view = self._viewer.require_view()
         async with self._reading:
-            since_s, ended = await self._read()
+            view, since_s, ended = await self._read_with_view()
         message = admin_pb2.Usage(since_s=since_s, all_users=not private)
         found = _present(view, self._viewer.controller.clock.now() - since_s)
         for name, use in ended.items():
@@ -48,6 +54,19 @@ class UsageReports:
         rows = [row for name, row in found.items() if not private or name == user]
         message.users.extend(sorted(rows, key=lambda row: (-row.gpu_hours, row.user)))
         return message
+
+    async def _read_with_view(self) -> tuple[CycleView, float, Mapping[str, EndedUse]]:
+        """Return the last cycle, and the use of ended jobs that has each job that has ended by then."""
+        for _ in range(_MOST_READS):  # a cycle may end during a reading
+            view = self._viewer.require_view()
+            ended = _ended_jobs(view)
+            if not ended <= self._counted:
+                self._ended = None
+            use = await self._read()
+            self._counted = ended
+            if self._viewer.require_view().result is view.result:
+                break
+        return view, *use
 
     async def _read(self) -> tuple[float, Mapping[str, EndedUse]]:
         controller = self._viewer.controller
@@ -73,12 +92,16 @@ class UsageReports:
 
 
 def _present(view: CycleView, longest_s: float) -> dict[str, admin_pb2.UserUsage]:
-    """Return the use of jobs that have not ended, by user; none of them counts more than its GPUs for `longest_s` seconds."""
+    """Return the use of jobs that have not ended, by user.
+
+    None of them counts more than its GPUs, on average, for `longest_s` seconds.
+    """
     found: dict[str, admin_pb2.UserUsage] = {}
-    attained_gpu_s = view.state.jobs.attained_gpu_s
     for job, standing in view.jobs():
-        row, num_gpus = view.rows.get(job.key), view.num_gpus(job)
-        gpu_s = 0.0 if row is None else min(float(attained_gpu_s[row]), num_gpus * longest_s)
+        num_gpus = view.num_gpus(job)
+        service_s, gpu_s = _attained(view, job)
+        if service_s > longest_s:
+            gpu_s *= longest_s / service_s
         user = found.setdefault(job.user, admin_pb2.UserUsage(user=job.user))
         user.gpu_hours += gpu_s / 3600.0
         if standing.role in _RUNNING:
@@ -88,3 +111,19 @@ def _present(view: CycleView, longest_s: float) -> dict[str, admin_pb2.UserUsage
             user.jobs_waiting += 1
             user.gpus_waiting += num_gpus
     return found
+
+
+def _attained(view: CycleView, job: SlurmJob) -> tuple[float, float]:
+    """Return the run time of all runs so far, and the same times their GPUs, both in seconds."""
+    row = view.rows.get(job.key)
+    if row is not None:
+        return float(view.state.jobs.service_s[row]), float(view.state.jobs.attained_gpu_s[row])
+    # The policy does not see it, such as a job that was requeued and is held by its user.
+    served = view.ledger.served.get(job.key)
+    run_s = uncounted_run_s(job, served, view.state.time_s) if job.phase.occupies_nodes else 0.0
+    service_s, gpu_s = (0.0, 0.0) if served is None else (served.service_s, served.gpu_s)
+    return service_s + run_s, gpu_s + run_s * allocated_gpus(job)
+
+
+def _ended_jobs(view: CycleView) -> frozenset[JobKey]:
+    return frozenset(job.key for job in view.result.observation.jobs.values() if job.phase is Phase.ENDED)

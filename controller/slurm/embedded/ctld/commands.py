@@ -135,6 +135,7 @@ def cancel(ctld: Slurmctld, job: Job) -> str | None:
     if job.phase is Phase.ENDED:
         return "Job/step already completing or completed"
     if job.phase is Phase.PENDING:
+        job.start_time_s = ctld.now_s  # its end, also after a requeue (measured on 22.05)
         ctld.end(job, "CANCELLED")
     elif job.phase is not Phase.COMPLETING:
         ctld.terminate(job, "CANCELLED")

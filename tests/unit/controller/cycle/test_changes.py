@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,7 +107,9 @@ def test_a_job_that_is_submitted_runs_and_ends_between_two_snapshots() -> None:
 
 def test_a_requeued_run_counts_until_the_requeue() -> None:
     served = served_after(RUNS, ended(), Ledger(), NOW_S)
-    assert served == Served(service_s=60.0, gpu_s=240.0, first_submit_s=RUNS.key.submit_time_s)
+    assert served == Served(
+        service_s=60.0, gpu_s=240.0, first_submit_s=RUNS.key.submit_time_s, last_start_s=RUNS.start_time_s
+    )
     again = running("7", on={"n2": 4}, since=NOW_S - 20, restarts=1)  # under the same key
     assert served_after(RUNS, again, Ledger(), NOW_S).service_s == 80.0
 
@@ -115,7 +118,26 @@ def test_the_record_of_a_run_has_the_gpus_of_that_run() -> None:
     ledger = Ledger(served={ended().key: Served(60.0, 240.0, 1)})
     record = run_record(ended(), RUNS, ledger, NOW_S)
     assert (record.service_s, record.num_gpus) == (80.0, 4)  # the newest that are known
-    assert run_record(ended(allocated=(ON_N1,)), RUNS, ledger, NOW_S).num_gpus == 1
+    assert record.gpu_s == 240.0 + 20.0 * 4
+    resized = run_record(ended(allocated=(ON_N1,)), RUNS, ledger, NOW_S)
+    assert (resized.num_gpus, resized.gpu_s) == (1, 240.0 + 20.0)
+    # and of one that is cancelled in the queue that of its earlier runs
+    waits = job("7", submit=BACK_S, restarts=1)
+    cancelled = run_record(ended(start_time_s=NOW_S - 10, state="CANCELLED"), waits, ledger, NOW_S)
+    assert (cancelled.service_s, cancelled.num_gpus, cancelled.gpu_s) == (60.0, 0, 240.0)
+    # a run whose nodes were never seen has no GPU time that is known
+    assert run_record(ended(), waits, Ledger(), NOW_S).gpu_s is None
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_that_counted_as_a_requeued_one_is_not_counted_again(steps: int) -> None:
+    """A job that is cancelled while it leaves its nodes for the queue ends with the start of that run."""
+    leaves = running("7", on={"n1": 4}, since=NOW_S - 100, phase=Phase.COMPLETING, state="COMPLETING", restarts=1)
+    after = replace(leaves, phase=Phase.ENDED, state="CANCELLED", end_time_s=NOW_S, allocated=())
+    last = leaves if steps == 2 else RUNS
+    ledger = Ledger(served={RUNS.key: served_after(RUNS, leaves if steps == 2 else after, Ledger(), NOW_S)})
+    record = run_record(after, last, ledger, NOW_S)
+    assert (record.service_s, record.gpu_s) == (100.0, 400.0)
 
 
 def test_changes_are_merged_in_their_order() -> None:

@@ -34,13 +34,19 @@ def test_a_running_job_holds_its_placement_and_its_service():
 
 
 @pytest.mark.parametrize(
-    ("phase", "served", "service_s"),
-    [(Phase.RUNNING, 100.0, 200.0), (Phase.COMPLETING, 100.0, 100.0), (Phase.COMPLETING, 130.0, 130.0)],
+    ("phase", "served", "last_start_s", "service_s"),
+    [
+        (Phase.RUNNING, 100.0, None, 200.0),
+        (Phase.COMPLETING, 100.0, None, 100.0),
+        (Phase.COMPLETING, 130.0, None, 130.0),
+        (Phase.COMPLETING, 130.0, NOW_S - 100, 130.0),
+        pytest.param(Phase.COMPLETING, 130.0, NOW_S - 500, 230.0, id="it ends without a requeue"),
+    ],
 )
-def test_the_run_of_a_requeued_job_that_is_completing_counts_once(phase, served, service_s):
+def test_the_run_of_a_requeued_job_that_is_completing_counts_once(phase, served, last_start_s, service_s):
     # given a job that has run for 100 s, and whose run the ledger counts, because its restart count has risen
     leaving = running("1", on={"n1": 8}, phase=phase, state=phase.name, restarts=1)
-    ledger = Ledger(served={leaving.key: Served(served, 8 * served, 999_000)})
+    ledger = Ledger(served={leaving.key: Served(served, 8 * served, 999_000, last_start_s=last_start_s)})
     jobs = observe(snapshot(leaving), ledger).state.jobs
     assert (jobs.service_s.tolist(), jobs.attained_gpu_s.tolist()) == ([service_s], [8 * service_s])
 

@@ -31,21 +31,22 @@ class Sacct:
 
 async def test_every_run_of_a_requeued_job_is_one_row_oldest_first() -> None:
     output = (
-        "7|300|310|Unknown|40|RUNNING|billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2|n[1-2]\n"
-        "7|100|120|200|80|CANCELLED by 1000|cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|n3\n"
-        "7|90|Unknown|Unknown|0|PENDING||None assigned\n"
+        "7|300|310|Unknown|40|RUNNING|billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2|n[1-2]|ann|a|b\n"
+        "7|100|120|200|80|CANCELLED by 1000|cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|n3|bob|\n"
+        "7|90|Unknown|Unknown|0|PENDING||None assigned|bob|\n"
+        "7|400|450|450|0|CANCELLED by 1000||None assigned|ann|cancelled in the queue\n"
         "\n"
     )
     sacct = Sacct(output)
     assert await Accounting(sacct).runs("7") == [
-        AccountedRun(7, 100.0, 120.0, 200.0, 80.0, "CANCELLED", 3, "n3"),
-        AccountedRun(7, 300.0, 310.0, None, 40.0, "RUNNING", 4, "n[1-2]"),
+        AccountedRun(7, 100.0, 120.0, 200.0, 80.0, "CANCELLED", 3, "n3", "bob", ""),
+        AccountedRun(7, 300.0, 310.0, None, 40.0, "RUNNING", 4, "n[1-2]", "ann", "a|b"),
     ]
     assert "--jobs=7" in sacct.asked[0] and "--duplicates" in sacct.asked[0]
 
 
 async def test_what_is_not_understood_is_an_error() -> None:
-    for output in ("7|1|2\n", "x|1|2|3|4|COMPLETED||n1\n", "7|1|2|3|4|COMPLETED|gres/gpu=x|n1\n"):
+    for output in ("7|1|2\n", "x|1|2|3|4|COMPLETED||n1|a|b\n", "7|1|2|3|4|COMPLETED|gres/gpu=x|n1|a|b\n"):
         with pytest.raises(SlurmReplyError, match="a row is not understood"):
             await Accounting(Sacct(output)).runs("7")
     with pytest.raises(SlurmReplyError, match="slurmdbd is away"):

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import JournalError
+from controller.forecast.past_runs import read_past_runs
 from controller.slurm.client import Failure, JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord, read_originals
 from controller.state.journal_rows import decode_constraint, encode
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
+from controller.state.usage import EndedUse, read_ended_use
 from tests.unit.controller.examples.build import request
 
 KEY = JobKey("12_3", 1000)
@@ -174,7 +176,23 @@ def test_a_file_of_the_first_version_2_is_migrated(path):
         # and what was added is beside it
         tables = {name for (name,) in journal._db.execute("SELECT name FROM sqlite_master")}
         assert {"note", "intent_job", "run_end"} <= tables
-        assert journal._db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert journal._db.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_the_gpu_time_of_all_runs_is_kept_and_rows_of_earlier_versions_have_none(path):
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript((Path(__file__).parent / "journal_version_2.sql").read_text())
+    with closing(Journal(path)) as journal:
+        assert journal.last_run("7") == RunRecord(
+            JobKey("7", 500), "ann", "bert", 4950.0, 5000.0, 50.0, 8, 1, "COMPLETED"
+        )
+        resized = replace(run(KEY, 50.0), gpu_s=700.0)
+        journal.record_runs([resized])
+        assert journal.last_run(KEY.job_id) == resized
+        assert read_ended_use(path, 0.0) == {"ann": EndedUse(2, 8 * 50.0 + 700.0)}
+        gpus = {past.key[0]: past.num_gpus for past in read_past_runs(path)}
+        assert gpus == {"7": 8, KEY.job_id: 14}
 
 
 def test_a_migration_that_fails_in_the_middle_changes_nothing(path):

@@ -443,12 +443,47 @@ def test_an_ended_job_shows_how_it_ended():
     assert explain(shot, "9", NOW_S).state == "ended"
 
 
+def test_an_ended_job_has_the_time_of_its_runs_before_a_requeue():
+    ended = {"phase": Phase.ENDED, "held": False, "end_time_s": NOW_S - 60}
+    on = (NodeShare("n1", 8, 0, 8, 0),)
+    jobs = [
+        job("9", state="COMPLETED", start_time_s=NOW_S - 3660, allocated=on, **ended),
+        job("10", state="CANCELLED", start_time_s=NOW_S - 60, **ended),
+        job("11", state="CANCELLED", start_time_s=NOW_S - 7260, **ended),
+    ]
+    served = {each.key: Served(7200.0, 57_600.0, 0, last_start_s=NOW_S - 7260) for each in jobs}
+    shot = scene(*jobs, ledger=Ledger(served=served))
+    says = [explain(shot, each.key.job_id, NOW_S).sentence.removeprefix("Ended ") for each in jobs]
+    assert says == [
+        "(COMPLETED) 60 s ago after running for 3 h, last on n1:8.",
+        "(CANCELLED) 60 s ago after running for 2 h.",  # in the queue
+        "(CANCELLED) 60 s ago after running for 2 h.",  # while it left its nodes for the queue
+    ]
+
+
 def test_a_job_that_slurm_forgot_is_found_in_the_journal():
     run = RunRecord(JobKey("9", 1), "ann", "train", 100.0, NOW_S - 7200, 300.0, 16, 2, "TIMEOUT")
     found = explain(scene(), "9", NOW_S, Past(run=run))
     assert found.sentence == "Ended (TIMEOUT) 2 h ago after running for 5 min on 16 GPUs of 2 nodes."
     assert found.key == run.key
     assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "ran"),
+    [
+        (1, "after running for 12 h (162 GPU hours), last on 1 GPU of 1 node"),
+        (0, "after running for 12 h (162 GPU hours)"),
+    ],
+)
+def test_a_forgotten_job_that_was_resized_shows_its_gpu_hours(num_gpus, ran):
+    hour_s = 3600.0
+    run = RunRecord(
+        JobKey("9", 1), "ann", "train", 100.0, NOW_S - 7200, 12 * hour_s, num_gpus, num_gpus, "TIMEOUT", 162 * hour_s
+    )
+    found = explain(scene(), "9", NOW_S, Past(run=run))
+    assert found.sentence == f"Ended (TIMEOUT) 2 h ago {ran}."
+    assert found.facts["gpu_s"] == "583200"
 
 
 def test_only_an_ended_job_that_has_run_was_placed_by_slurm():

@@ -21,6 +21,10 @@ from controller.admin.report.runs import BY_SLURM
 from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.accounting import AccountedRun
+from controller.slurm.client import JobKey
+from controller.state.journal import RunRecord
+from controller.state.ledger import Served
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from protos.headway.v1 import admin_pb2
 from tests.unit.controller.examples.reports import Training
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -50,6 +54,15 @@ def reports_of(world: ControllerWorld, accounting: Accounts | None = None) -> Re
     notes = JobNotes(world.journal.job_notes, world.preemptions.steps_done)
     world.listeners.append(notes.note)
     return Reports(Viewer(world, world.measurement), notes, accounting)  # type: ignore[arg-type]
+
+
+def stopped(raw_id: int, submit_s: int) -> Preemption:
+    """A preemption of a run with that submit time."""
+    return Preemption(
+        number=0, job_id=str(raw_id), raw_id=raw_id, submit_time_s=submit_s, restarts=0, cause=Cause.OPERATOR, why="by hand",
+        way=PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",), constraint=RelocationConstraint(), within_s=60.0,
+        stage=Stage.OVER, asked_s=submit_s + 10.0, stopped_s=submit_s + 20.0, ended_s=submit_s + 30.0,
+    )  # fmt: skip
 
 
 async def refusal(work: object) -> CallRefused:
@@ -121,8 +134,8 @@ async def test_a_run_after_a_requeue_does_not_have_the_reason_of_the_run_before(
     await world.go_on(10)
     now_s = world.clock.now()
     accounts = Accounts(
-        AccountedRun(1, float(key.submit_time_s), now_s - 1, now_s + 50, 51.0, "NODE_FAIL", 8, "n1"),
-        AccountedRun(1, now_s + 50, now_s + 60, None, 2.0, "RUNNING", 8, "n2"),
+        AccountedRun(1, float(key.submit_time_s), now_s - 1, now_s + 50, 51.0, "NODE_FAIL", 8, "n1", "alice", "train"),
+        AccountedRun(1, now_s + 50, now_s + 60, None, 2.0, "RUNNING", 8, "n2", "alice", "train"),
     )
     world.slurm_says(AccountingStorageType="accounting_storage/slurmdbd")
     found = await reports_of(world, accounts).report(key.job_id, "", private=False)
@@ -179,9 +192,10 @@ async def test_runs_and_gpu_hours_are_those_of_slurms_accounting(folder: Path) -
     await world.go_on(3)
     now_s = world.clock.now()
     submit_s = key.submit_time_s - 100
+    world.ledger.served[key] = Served(40.0, 320.0, submit_s)
     accounts = Accounts(
-        AccountedRun(1, submit_s, submit_s + 10, submit_s + 50, 40.0, "NODE_FAIL", 8, "n3"),
-        AccountedRun(1, float(key.submit_time_s), now_s - 2, None, 2.0, "RUNNING", 4, "n1"),
+        AccountedRun(1, submit_s, submit_s + 10, submit_s + 50, 40.0, "NODE_FAIL", 8, "n3", "alice", "train"),
+        AccountedRun(1, float(key.submit_time_s), now_s - 2, None, 2.0, "RUNNING", 4, "n1", "alice", "train"),
     )
     world.slurm_says(AccountingStorageType="accounting_storage/slurmdbd")
     found = await reports_of(world, accounts).report(key.job_id, "", private=False)
@@ -192,6 +206,71 @@ async def test_runs_and_gpu_hours_are_those_of_slurms_accounting(folder: Path) -
     found = await reports_of(world, Accounts(away=True)).report(key.job_id, "", private=False)
     assert "Slurm's accounting could not be read: sacct: no answer" in found.missing
     assert len(found.runs) == 1
+
+
+def earlier_run(now_s: float, user: str, state: str = "COMPLETED") -> AccountedRun:
+    """A run of a job that had the id 400 days ago."""
+    then_s = now_s - 400 * 86_400
+    return AccountedRun(1, then_s, then_s + 60, then_s + 3660, 3600.0, state, 64, "old[1-8]", user, "train")
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+async def test_runs_of_other_jobs_that_had_the_id_are_not_reported(folder: Path, restarts: int) -> None:
+    # given a running job, with the id of earlier jobs of its user and of another
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(1e6, gpus_per_node=8, user="ann")
+    await world.go_on(3)
+    if restarts:
+        world.slurm.requeue(key.job_id)
+        await world.go_on(60)
+    now_s, (job,) = world.clock.now(), world.last.observation.snapshot.jobs
+    present = AccountedRun(1, job.key.submit_time_s, job.start_time_s, None, 9.0, "RUNNING", 8, "n1", "ann", "train")
+    accounts = Accounts(
+        earlier_run(now_s, "ann", "NODE_FAIL"),
+        earlier_run(now_s, "ann"),
+        earlier_run(now_s - 1, "bob", "NODE_FAIL"),
+        present,
+    )
+    world.slurm_says(AccountingStorageType="accounting_storage/slurmdbd")
+    # and a preemption of the other user's job
+    world.journal.preemptions.add(stopped(1, int(now_s) - 20 * 86_400))
+    # when its report is asked for
+    found = await reports_of(world, accounts).report(key.job_id, "ann", private=True)
+    # then it has its own run alone
+    assert [(run.placement, run.slurm_state) for run in found.runs] == [("n1:8", "RUNNING")]
+    assert (found.submit_time_s, found.service_s, len(found.stops)) == (key.submit_time_s, 9.0, 0)
+    assert found.gpu_hours == pytest.approx(9.0 * 8 / 3600)
+
+
+async def test_a_forgotten_job_has_none_of_the_stops_of_an_earlier_job_of_its_id(folder: Path) -> None:
+    world = world_in(folder)
+    await world.turn()
+    now = int(world.clock.now())
+    world.journal.record_runs(
+        [
+            RunRecord(
+                JobKey("7", now - 80_000), "bob", "train", now - 80_000.0, now - 70_000.0, 9000.0, 8, 1, "COMPLETED"
+            ),
+            RunRecord(JobKey("7", now - 9000), "ann", "train", now - 8000.0, now - 7000.0, 2000.0, 8, 1, "COMPLETED"),
+        ]
+    )
+    for submit_s in (now - 79_000, now - 12_000):
+        world.journal.preemptions.add(stopped(7, submit_s))
+    found = await reports_of(world).report("7", "ann", private=True)
+    assert (found.submit_time_s, [stop.time_s for stop in found.stops]) == (now - 12_000, [now - 11_990])
+
+
+async def test_the_speed_of_an_earlier_job_of_its_id_is_not_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, _ = await share_nodes(world, fleet)
+        reports = reports_of(world)
+        assert (await reports.report(first.job_id, "", private=False)).HasField("steps_per_s")
+        world.ledger.served[first] = Served(0.0, 0.0, int(time.time()) + 3600)
+        found = await reports.report(first.job_id, "", private=False)
+        assert not found.HasField("steps_per_s")
 
 
 async def test_jobs_that_are_not_known_and_arrays_get_a_clear_message(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from controller.admin.report.usage import USAGE_S, UsageReports
 from controller.admin.viewer import Viewer
 from controller.observe.slurm_order import PriorityFacts
 from controller.slurm.client import JobKey, Shares
-from controller.state.journal import RunRecord
+from controller.state.journal import Journal, RunRecord
+from controller.state.ledger import Served
 from controller.state.usage import EndedUse, read_ended_use
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
@@ -71,6 +74,30 @@ async def test_ended_and_present_jobs_are_added_up_by_user(folder: Path) -> None
     assert not cem.HasField("fair_share")
 
 
+async def test_the_runs_of_a_resized_job_count_with_their_own_gpus(folder: Path) -> None:
+    # given a job that has run on 16 GPUs for 10 hours, and for 2 hours on one
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(2 * HOUR_S, gpus_per_node=1, user="ann")
+    await world.go_on(3)
+    world.ledger.served[key] = Served(10 * HOUR_S, 160 * HOUR_S, key.submit_time_s - 40_000)
+    await world.clock.advance(2 * HOUR_S - 100)
+    await world.turn()
+    running = await UsageReports(Viewer(world)).usage("", private=False)
+    # when it ends
+    await world.go_on(120)
+    ended = await UsageReports(Viewer(world)).usage("", private=False)
+    # then nothing is lost
+    assert [user.gpu_hours for user in running.users] == [pytest.approx(162, rel=0.01)]
+    assert [(user.gpu_hours, user.jobs_ended) for user in ended.users] == [(pytest.approx(162, rel=0.01), 1)]
+
+
+def test_no_job_counts_more_than_its_gpus_on_average_since_the_beginning(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "state" / "journal.sqlite")) as journal:
+        journal.record_runs([replace(run(1, "ann", 10_000.0, 4000.0, 1), gpu_s=32_000.0)])
+        assert read_ended_use(journal.path, 9000.0) == {"ann": EndedUse(1, 8 * 1000.0)}
+
+
 async def test_a_private_answer_has_one_user_and_no_sum_of_others(folder: Path) -> None:
     world = await world_of(folder)
     reports = UsageReports(Viewer(world))
@@ -95,6 +122,58 @@ async def test_the_journal_is_read_once_a_minute(folder: Path) -> None:
     assert [user.user for user in (await reports.usage("", private=False)).users] == ["ann", "bob"]
     await world.go_on(61)
     assert "cem" in [user.user for user in (await reports.usage("", private=False)).users]
+
+
+async def test_a_job_that_has_ended_counts_at_once(folder: Path) -> None:
+    # given a job whose usage was asked for just before its end
+    world = world_in(folder)
+    world.endpoint.away = True
+    world.sbatch(2 * HOUR_S, gpus_per_node=8, nodes=4, user="ann")
+    await world.go_on(3)
+    await world.clock.advance(2 * HOUR_S - 10)
+    await world.turn()
+    reports = UsageReports(Viewer(world))
+    await reports.usage("", private=False)
+    # when it ends
+    await world.go_on(20)
+    (ann,) = (await reports.usage("", private=False)).users
+    # then it is neither lost nor counted twice
+    assert (ann.gpu_hours, ann.jobs_ended, ann.jobs_running) == (pytest.approx(64, rel=0.01), 1, 0)
+
+
+async def test_a_job_that_ends_during_a_reading_counts_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await world_of(folder, HOUR_S)
+    cycles = [lambda: world.slurm.cancel("1")]
+
+    async def read(work: Callable[..., object], *values: object) -> object:
+        found = work(*values)
+        if cycles:
+            cycles.pop()()
+            await world.go_on(20)
+        return found
+
+    monkeypatch.setattr("asyncio.to_thread", read)
+    ann = (await UsageReports(Viewer(world)).usage("", private=False)).users[0]
+    assert (ann.gpu_hours, ann.jobs_ended, ann.jobs_running) == (pytest.approx(24, rel=0.02), 1, 0)
+
+
+async def test_jobs_that_policies_do_not_see_count(folder: Path) -> None:
+    # given a job that has run for an hour
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(1e6, gpus_per_node=8, nodes=3, user="ann")
+    await world.go_on(HOUR_S)
+    # when it is requeued, and its user holds it, and cancels it
+    world.slurm.requeue(key.job_id)
+    world.slurm.user_hold(key.job_id)
+    await world.go_on(30)
+    held = await UsageReports(Viewer(world)).usage("", private=False)
+    world.slurm.cancel(key.job_id)
+    await world.go_on(30)
+    ended = await UsageReports(Viewer(world)).usage("", private=False)
+    # then its GPU hours are still there
+    assert [user.gpu_hours for user in (*held.users, *ended.users)] == [pytest.approx(24, rel=0.02)] * 2
+    assert [user.jobs_ended for user in (*held.users, *ended.users)] == [0, 1]
 
 
 async def test_a_journal_that_cannot_be_read_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,6 +240,19 @@ async def test_cancel_in_every_phase() -> None:
         lab.slurm.cancel(running.job_id)
 
 
+async def test_a_job_that_is_cancelled_in_the_queue_has_its_end_as_the_start() -> None:
+    """Measured on 22.05; a requeued job does not have the start of its former run either."""
+    lab = Lab()
+    held, again = lab.sbatch(hold=True), lab.sbatch(duration_s=1000)
+    await lab.pass_time(10)
+    lab.slurm.requeue(again.job_id, held=True)
+    await lab.pass_time(10)
+    for key in (held, again):
+        lab.slurm.cancel(key.job_id)
+        ended = lab.job(key)
+        assert (ended.state, ended.start_time_s) == ("CANCELLED", ended.end_time_s)
+
+
 async def test_users_cannot_release_what_an_operator_holds() -> None:
     lab = Lab()
     key = lab.sbatch(begin_time_s=lab.start_s + 60)
