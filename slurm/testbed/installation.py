@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import accepts
+from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.layout import LUA, Layout, keys_for_agents
@@ -63,7 +64,7 @@ class Installation(Layout):
         folder = Path(tempfile.mkdtemp(prefix=f"headway-{name}-", dir=parent))
         folder.chmod(0o755)
         made = cls(folder, **fields)
-        made.runtime_dir.mkdir(mode=0o755)
+        make_folder(made.runtime_dir)
         for script, text in made.scripts().items():
             path = made.folder / script
             path.write_text(text)
@@ -139,6 +140,7 @@ class Installation(Layout):
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment, **(env or {})},
+                umask=0o022,
             )
 
     def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = START_S) -> None:

@@ -12,6 +12,7 @@ from controller.slurm.configuration import installed_files
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.setup.files import shipped_job_side, shipped_sources
+from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import PLUGIN_NAME
 
 LUA, EVENT_HOOK, TASK_PROLOG = "job_submit.lua", "event.sh", "task_prolog.sh"
@@ -104,8 +105,10 @@ class Layout:
         shutil.copytree(
             shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
         )
+        for path in (self.job_side, *self.job_side.rglob("*")):  # a checkout has the modes of its user's umask
+            path.chmod(0o755 if path.is_dir() else 0o644)
         # Each node mounts a folder of its own there, so that the path is the same on all nodes, as on real machines.
-        self.job_socket.parent.mkdir(mode=0o755)
+        make_folder(self.job_socket.parent)
 
     def controller_settings(self, partitions: Sequence[str], metrics_address: str) -> dict[str, Any]:
         """Return keys of controller.toml: everything but Slurm and the agents."""
