@@ -81,7 +81,7 @@ def _missing_for_containers() -> list[str]:
 
 
 def _missing_capabilities() -> list[str]:
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(errors="replace")
     effective = int(next(line for line in status.splitlines() if line.startswith("CapEff:")).split()[1], 16)
     return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
 

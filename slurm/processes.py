@@ -68,16 +68,16 @@ class ProcessRef:
 
 def _stat(pid: int) -> list[str] | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        line = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return text[text.rindex(")") + 2 :].split()  # the name in parentheses may contain any character
+    return line[line.rindex(b")") + 2 :].decode().split()  # the name in parentheses may contain any byte
 
 
 def command_name(pid: int) -> str:
     """Return the name of the program that a process runs, at most 15 characters; empty when the process has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
     except (FileNotFoundError, ProcessLookupError):
         return ""
 

@@ -108,5 +108,7 @@ def controller_address(cluster: RunningCluster) -> str:
 def _listens(pid: int, path: Path) -> bool:
     """Return whether the socket is open in the network namespace of the process; the file of a dead agent does not count."""
     with suppress(OSError):  # it has ended
-        return any(line.endswith(f" {path}") for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines())
+        # Names of other sockets may contain any byte.
+        table = Path(f"/proc/{pid}/net/unix").read_bytes().split(b"\n")
+        return any(line.endswith(b" " + os.fsencode(path)) for line in table)
     return False
