@@ -67,10 +67,10 @@ def write_files(spec: ClusterSpec, record: Record) -> None:
         "Files of a mini-cluster: headway-minicluster deletes everything in this folder.\n"
     )
     _make_folders(files, spec)
-    for name, text in spec.added_files.items():
+    for name, content in spec.added_files.items():
         path = files.root / name
         make_folder(path.parent)
-        path.write_text(text)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
         path.chmod(0o755)
     _write_configuration(spec, record, files)
     for gpu in range(spec.gpus):

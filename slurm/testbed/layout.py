@@ -16,6 +16,8 @@ from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import PLUGIN_NAME
 
 LUA, EVENT_HOOK, TASK_PROLOG = "job_submit.lua", "event.sh", "task_prolog.sh"
+HOOKS = "hooks"
+"""Folder of these scripts in that of the cluster."""
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Layout:
 
     @property
     def spank_plugin(self) -> Path:
-        """The SPANK plugin."""
+        """The SPANK plugin as it was built; Slurm loads a copy in the folder of the cluster."""
         return self.folder / PLUGIN_NAME
 
     @property
@@ -90,14 +92,20 @@ class Layout:
         texts = {LUA: sources.lua, EVENT_HOOK: sources.event_hook, TASK_PROLOG: sources.task_prolog}
         return {name: installed_files.with_runtime_dir(text, self.runtime_dir) for name, text in texts.items()}
 
-    def with_hooks(self, spec: ClusterSpec) -> ClusterSpec:
-        """Return the specification with these scripts as plugin and hooks of Slurm."""
+    def with_hooks(self, spec: ClusterSpec, folder: str = HOOKS) -> ClusterSpec:
+        """Return the specification with these scripts as plugin and hooks of Slurm, in that folder of the cluster.
+
+        The installation's own folder may be below /run, where many machines let nothing be executed (noexec).
+        """
+        files = {f"{folder}/{name}": text for name, text in self.scripts().items()}
+        hooks = spec.home / folder
         return replace(
             spec,
-            job_submit_lua=self.folder / LUA,
-            prolog_slurmctld=self.folder / EVENT_HOOK,
-            epilog_slurmctld=self.folder / EVENT_HOOK,
-            task_prolog=self.folder / TASK_PROLOG,
+            added_files={**spec.added_files, **files},
+            job_submit_lua=hooks / LUA,
+            prolog_slurmctld=hooks / EVENT_HOOK,
+            epilog_slurmctld=hooks / EVENT_HOOK,
+            task_prolog=hooks / TASK_PROLOG,
         )
 
     def install_job_side(self) -> None:

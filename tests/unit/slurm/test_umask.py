@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 from slurm.demo.run.workdir import DemoFolder
 from slurm.minicluster import boot
 from slurm.minicluster.host import namespaces
-from slurm.minicluster.record import Record, RecordStore, boot_id
+from slurm.minicluster.record import RecordStore
 from slurm.minicluster.spec import ClusterSpec
 from slurm.testbed.installation import Installation
 from slurm.testbed.programs import write_toml
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to Slurm's user")
+from tests.unit.slurm.trial_cluster import as_root, mode, trial
 
 
 @pytest.fixture(autouse=True, params=[0o027, 0o077])
@@ -26,17 +24,6 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
     yield
     os.umask(before)
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def trial(spec: ClusterSpec) -> Record:
-    return Record(
-        name=spec.name, directory=str(spec.home), made_directory=True, nodes=spec.node_names, gpus=0, rate=None, cgroup="none",
-        subnet="10.77.5.0/24", slurm_user=spec.slurm_user, boot_id=boot_id(), booted_at_s=1.0,
-    )  # fmt: skip
 
 
 @as_root
