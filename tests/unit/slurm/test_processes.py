@@ -1,6 +1,7 @@
-"""Servers that listen, sockets that are only there, and processes whose names are not text."""
+"""Servers that listen, sockets that are only there, processes whose names are not text, and programs of other users."""
 
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -9,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host.cgroups import freezer_of
-from slurm.processes import ProcessRef, accepts, all_pids, command_line, command_name
+from slurm.minicluster.hosts import Hosts
+from slurm.minicluster.record import RecordStore
+from slurm.minicluster.spec import ClusterSpec
+from slurm.processes import Identity, ProcessRef, accepts, all_pids, command_line, command_name, run
 from slurm.testbed.agents import _listens
+from tests.unit.slurm.trial_cluster import as_root, trial
 
 _NAME = b"\xfcber) Z 1"
 """ISO 8859-1, with what looks like the end of the name in /proc/PID/stat."""
@@ -68,3 +74,20 @@ def test_a_socket_whose_name_is_not_utf8_hides_no_other(tmp_path: Path) -> None:
         server.bind(str(tmp_path / "job.sock"))
         assert _listens(os.getpid(), tmp_path / "job.sock")
         assert not _listens(os.getpid(), tmp_path / "other.sock")
+
+
+def login_of(name: str) -> dict[str, str]:
+    account = pwd.getpwnam(name)
+    return {"HOME": account.pw_dir, "USER": name, "LOGNAME": name, "SHELL": account.pw_shell}
+
+
+@as_root
+def test_a_program_of_another_user_has_the_variables_of_its_login() -> None:
+    lines = run("env", user=Identity.of("daemon")).stdout.splitlines()
+    assert dict(line.split("=", 1) for line in lines if "=" in line).items() >= login_of("daemon").items()
+
+
+def test_a_command_on_a_host_has_the_variables_of_its_users_login(tmp_path: Path) -> None:
+    cluster = RunningCluster(Hosts(trial(ClusterSpec(name="trial")), RecordStore(tmp_path)))
+    assert cluster.environment_on("daemon").items() >= {**login_of("daemon"), **cluster.env}.items()
+    assert cluster.environment_on() == {**os.environ, **cluster.env}
