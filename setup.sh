@@ -12,7 +12,7 @@ stop() { say "$@"; exit 1; }
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 apt_install() {
     say "installing the packages $* with apt-get"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; } ||
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" >/dev/null; } ||
         say "apt-get could not install them; its message is above"
 }
 pip_install() {

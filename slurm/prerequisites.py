@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from slurm.apt import allow_service_starts, install
 from slurm.errors import CommandError
-from slurm.processes import run, search_path
+from slurm.processes import search_path
 from slurm.setup import spank_build as setup_build
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2")
@@ -38,9 +38,6 @@ _PROMETHEUS = ("prometheus", "promtool")
 _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
-_POLICY = Path("/usr/sbin/policy-rc.d")
-_POLICY_COMMENT = "# put here by headway for the time of an installation"
-_INSTALL_TIMEOUT_S = 1200.0
 
 
 def missing(*, accounting: bool = False, spank: bool = False, containers: bool = False) -> list[str]:
@@ -84,47 +81,9 @@ def _missing_for_containers() -> list[str]:
 
 
 def _missing_capabilities() -> list[str]:
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(errors="replace")
     effective = int(next(line for line in status.splitlines() if line.startswith("CapEff:")).split()[1], 16)
     return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-
-
-def install(packages: Sequence[str] = PACKAGES) -> None:
-    """Install packages without starting their services. Raises CommandError with the output of apt."""
-    install_words = ("install", "-y", "--no-install-recommends", "--no-upgrade", *packages)
-    with no_service_starts():
-        try:
-            _apt(*install_words)
-        except CommandError:  # a new machine has no package lists yet, an old one has outdated ones
-            _apt("update")
-            _apt(*install_words)
-
-
-def _apt(*words: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", *words, env=environment, timeout_s=_INSTALL_TIMEOUT_S)
-
-
-@contextlib.contextmanager
-def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
-    """Forbid package scripts to start services, by a policy-rc.d; afterwards put the old policy-rc.d back.
-
-    A run that was killed may have left the file of Headway in place: then the copy beside it is the machine's own.
-    """
-    before = policy.with_name(policy.name + ".before-headway")
-    if policy.exists() and _POLICY_COMMENT not in policy.read_text(errors="replace"):
-        policy.replace(before)
-    draft = policy.with_name(policy.name + ".headway-draft")
-    draft.write_text(f"#!/bin/sh\n{_POLICY_COMMENT}\nexit 101\n")
-    draft.chmod(0o755)
-    draft.replace(policy)
-    try:
-        yield
-    finally:
-        if before.exists() or before.is_symlink():
-            before.replace(policy)
-        else:
-            policy.unlink(missing_ok=True)
 
 
 def _install_if_root() -> list[str]:
@@ -156,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--install-if-root", action="store_true", help="install missing packages of Slurm, when run as root"
     )
     options = parser.parse_args(arguments)
+    allow_service_starts()
     for failure in _install_if_root() if options.install_if_root else []:
         _say(failure)
     reasons = missing()

@@ -68,16 +68,16 @@ class ProcessRef:
 
 def _stat(pid: int) -> list[str] | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        line = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return text[text.rindex(")") + 2 :].split()  # the name in parentheses may contain any character
+    return line[line.rindex(b")") + 2 :].decode().split()  # the name in parentheses may contain any byte
 
 
 def command_name(pid: int) -> str:
     """Return the name of the program that a process runs, at most 15 characters; empty when the process has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
@@ -145,6 +145,7 @@ class Identity:
     uid: int
     gid: int
     home: str
+    shell: str
     groups: tuple[int, ...]
 
     @property
@@ -153,6 +154,11 @@ class Identity:
         groups = ",".join(str(group) for group in self.groups)
         return ("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", f"--groups={groups}", "--")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that a login sets for the user."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+
     @staticmethod
     def of(name: str) -> Identity:
         """Look up a user. Raises CommandError when there is no such user."""
@@ -160,9 +166,8 @@ class Identity:
             account = pwd.getpwnam(name)
         except KeyError:
             raise CommandError(f"user {name}: no such user on this machine; create it with useradd") from None
-        return Identity(
-            name, account.pw_uid, account.pw_gid, account.pw_dir, tuple(os.getgrouplist(name, account.pw_gid))
-        )
+        groups = tuple(os.getgrouplist(name, account.pw_gid))
+        return Identity(name, account.pw_uid, account.pw_gid, account.pw_dir, account.pw_shell or "/bin/sh", groups)
 
 
 def run(
@@ -182,7 +187,7 @@ def run(
     environment = {**(os.environ if env is None else env)}
     environment["PATH"] = search_path(environment.get("PATH", ""))
     if user is not None:
-        environment |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
+        environment |= user.environment
     try:
         process = subprocess.Popen(  # a session of its own, so that Ctrl-C at the terminal reaches only this process
             (*user.prefix, *argv) if user else argv,

@@ -118,8 +118,9 @@ def exec_on(
         raise typer.BadParameter("give a command behind --")
     cluster = MiniCluster.attach(name)
     words = cluster.words_on(host, *argv, user=user)
+    environment = {**cluster.environment_on(user), **_headway_environment(cluster)}
     try:
-        os.execvpe(words[0], words, {**os.environ, **cluster.env, **_headway_environment(cluster)})  # noqa: S606 - the terminal and signals are the command's
+        os.execvpe(words[0], words, environment)  # noqa: S606 - the terminal and signals are the command's
     except OSError as error:
         raise CommandError(f"{words[0]}: cannot be run: {error.strerror}") from error
 

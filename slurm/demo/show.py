@@ -97,16 +97,18 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResu
 
 def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     """Install Slurm where needed and possible. Return the reasons why no real Slurm can run here; empty when it can."""
+    from slurm.apt import allow_service_starts, install
     from slurm.errors import CommandError
-    from slurm.prerequisites import PACKAGES, install, missing
+    from slurm.prerequisites import PACKAGES, missing
 
+    allow_service_starts()
     reasons = missing()
     absent = any(shutil.which(program) is None for program in ("slurmctld", "slurmd", "sbatch", "munged"))
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
         try:
             with interrupts.deferred("the demonstration ends after this installation, which must not be interrupted"):
-                install()
+                install(PACKAGES)
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
         reasons = missing()

@@ -20,6 +20,7 @@ from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import ProcessRef, run_tied, wait_until
+from slurm.setup.folders import make_folder
 
 _MUNGED_TIMEOUT_S = 60.0
 
@@ -60,16 +61,16 @@ def write_files(spec: ClusterSpec, record: Record) -> None:
     """Fill the folder of the cluster. Files that an earlier mini-cluster left in it are deleted."""
     files = ClusterFiles(spec.home)
     teardown.remove_files(files.root, whole=False)
-    files.root.mkdir(parents=True, exist_ok=True)
+    make_folder(files.root)
     files.root.chmod(0o755)
     (files.root / teardown.MARKER).write_text(
         "Files of a mini-cluster: headway-minicluster deletes everything in this folder.\n"
     )
     _make_folders(files, spec)
-    for name, text in spec.added_files.items():
+    for name, content in spec.added_files.items():
         path = files.root / name
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.write_text(text)
+        make_folder(path.parent)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
         path.chmod(0o755)
     _write_configuration(spec, record, files)
     for gpu in range(spec.gpus):

@@ -126,7 +126,12 @@ class RunningCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a node (or on "ctl", the host of slurmctld) as after a login, outside any job."""
         words = self.words_on(host, *argv, user=user)
-        return run(*words, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
+        return run(*words, stdin=stdin, timeout_s=timeout, check=check, env=self.environment_on(user))
+
+    def environment_on(self, user: str | None = None) -> dict[str, str]:
+        """Return the environment of a command on a host: this process's, with the variables of Slurm and of that user's login."""
+        login = {} if user is None else Identity.of(user).environment
+        return {**os.environ, **self.env, **login}
 
     def words_on(self, host: str, *argv: str, user: str | None = None) -> tuple[str, ...]:
         """Return the command line that runs a command on a host, as that user. Raises NotRunningError."""

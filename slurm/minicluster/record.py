@@ -19,6 +19,7 @@ from typing import Any, Literal
 from policies.documents import parse_json, read_text, short
 from slurm.errors import AlreadyRunningError, MiniClusterError
 from slurm.processes import ProcessRef, wait_until
+from slurm.setup.folders import make_folder
 
 RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""
@@ -89,6 +90,7 @@ class RecordStore:
         path = self._record_path(record.name)
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(asdict(record), indent=1))
+        draft.chmod(0o644)  # every user may ask for the status, whatever the umask is
         draft.replace(path)
 
     def remove(self, name: str) -> None:
@@ -98,7 +100,7 @@ class RecordStore:
 
     def lock(self, name: str) -> NameLock:
         """Take the lock of a name. Raises AlreadyRunningError that names its owner."""
-        self._root.mkdir(mode=0o755, exist_ok=True)
+        make_folder(self._root)
         return NameLock.take(self._root / f"{name}.lock", name)
 
     def owner(self, name: str) -> str | None:
@@ -115,7 +117,7 @@ class RecordStore:
     @contextlib.contextmanager
     def machine_lock(self, timeout_s: float = 60.0) -> Iterator[None]:
         """Hold the lock under which a cluster chooses its subnet; one on each machine."""
-        self._root.mkdir(mode=0o755, exist_ok=True)
+        make_folder(self._root)
         with (self._root / ".subnets").open("w") as file:
             deadline = time.monotonic() + timeout_s
             while True:
@@ -164,6 +166,7 @@ class NameLock:
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 break
             os.close(descriptor)  # the last owner removed the file between open and lock: take the new file
+        os.fchmod(descriptor, 0o644)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} ({_command_line()})".encode())
         return NameLock(descriptor, path)

@@ -66,9 +66,9 @@ class ClusterSpec:
     """EpilogSlurmctld: run by slurmctld as SlurmUser when a job ends."""
     task_prolog: Path | None = None
     """TaskProlog: run as the user before each task and before the batch script."""
-    added_files: Mapping[str, str] = field(default_factory=dict)
-    """Path below the cluster's folder → text of a file that is there before the first daemon starts, and that every user may read
-    and execute. The hooks may be such files."""
+    added_files: Mapping[str, str | bytes] = field(default_factory=dict)
+    """Path below the cluster's folder → content of a file that is there before the first daemon starts, and that every user may
+    read and execute. The hooks may be such files."""
     extra_conf: tuple[str, ...] = ()
     """Lines for slurm.conf. "Key=Value" replaces the mini-cluster's own line for that key."""
     partitions: tuple[PartitionSpec, ...] = (PartitionSpec("dl"),)

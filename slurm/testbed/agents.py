@@ -12,6 +12,7 @@ from typing import Any
 
 from slurm.minicluster.cluster import RunningCluster
 from slurm.processes import wait_until
+from slurm.setup.folders import make_folder
 from slurm.testbed.programs import InstallationError, own_environment, program, write_toml
 
 AGENTS_PORT = 9342
@@ -87,7 +88,7 @@ class NodeAgents:
 
     def _mount_folder(self, cluster: RunningCluster, node: str) -> None:
         folder = self._folder_of(node) / "run"
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_folder(folder)
         cluster.run_on(node, "mount", "--bind", str(folder), str(self.job_socket.parent))
 
     def _await(self, cluster: RunningCluster, node: str) -> None:
@@ -107,5 +108,7 @@ def controller_address(cluster: RunningCluster) -> str:
 def _listens(pid: int, path: Path) -> bool:
     """Return whether the socket is open in the network namespace of the process; the file of a dead agent does not count."""
     with suppress(OSError):  # it has ended
-        return any(line.endswith(f" {path}") for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines())
+        # Names of other sockets may contain any byte.
+        table = Path(f"/proc/{pid}/net/unix").read_bytes().split(b"\n")
+        return any(line.endswith(b" " + os.fsencode(path)) for line in table)
     return False

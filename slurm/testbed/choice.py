@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controller.slurm.configuration.installed_files import is_plain
@@ -54,8 +54,7 @@ def with_headway(spec: ClusterSpec, choice: Choice) -> ClusterSpec:
         load_policy(*parse_policy(choice.policy))
     except PolicyError as error:
         raise SpecError(f"--headway {choice.policy}: {error}") from error
-    files = {str((layout.folder / name).relative_to(spec.home)): text for name, text in layout.scripts().items()}
-    return layout.with_hooks(replace(spec, added_files={**spec.added_files, **files}))
+    return layout.with_hooks(spec, str(layout.folder.relative_to(spec.home)))
 
 
 def write_choice(directory: Path, choice: Choice) -> None:

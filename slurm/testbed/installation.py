@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import accepts
+from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
-from slurm.testbed.layout import LUA, Layout, keys_for_agents
+from slurm.testbed.layout import HOOKS, Layout, keys_for_agents
 from slurm.testbed.programs import InstallationError, NextLease, program, write_toml
 
 if TYPE_CHECKING:
@@ -59,36 +60,38 @@ class Installation(Layout):
 
     @classmethod
     def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
-        """Create the folder, with plugin and hooks that use its runtime folder."""
+        """Create the folder. `cluster_spec` describes the cluster with plugin and hooks that use its runtime folder."""
         folder = Path(tempfile.mkdtemp(prefix=f"headway-{name}-", dir=parent))
         folder.chmod(0o755)
         made = cls(folder, **fields)
-        made.runtime_dir.mkdir(mode=0o755)
-        for script, text in made.scripts().items():
-            path = made.folder / script
-            path.write_text(text)
-            path.chmod(0o644 if script == LUA else 0o755)
+        make_folder(made.runtime_dir)
         if made.with_agents:
             made.install_job_side()
         if made.with_spank:
-            made._install_spank()
+            made._build_spank()
         return made
 
-    def _install_spank(self) -> None:
+    def _build_spank(self) -> None:
         tools = find_toolchain()
         if not isinstance(tools, Toolchain):
             raise InstallationError(f"the SPANK plugin cannot be built: {'; '.join(tools)}")
         build(tools, self.spank_plugin)
-        self.plugstack.write_text(f"optional {self.spank_plugin}\n")
-        self.plugstack.chmod(0o644)
 
     def cluster_spec(self, **fields: Any) -> ClusterSpec:
         """Return the specification of a mini-cluster with plugins and hooks in place."""
-        spec = ClusterSpec(**fields)
-        return self.with_hooks(replace(spec, extra_conf=(*spec.extra_conf, *self._plugstack_lines())))
+        spec = self.with_hooks(ClusterSpec(**fields))
+        return self._with_spank_plugin(spec) if self.with_spank else spec
 
-    def _plugstack_lines(self) -> tuple[str, ...]:
-        return (f"PlugStackConfig={self.plugstack}",) if self.with_spank else ()
+    def _with_spank_plugin(self, spec: ClusterSpec) -> ClusterSpec:
+        """Add the plugin to the cluster, and list it in a plugstack.conf that may change while the cluster is up."""
+        name = f"{HOOKS}/{self.spank_plugin.name}"
+        self.plugstack.write_text(f"optional {spec.home / name}\n")
+        self.plugstack.chmod(0o644)
+        return replace(
+            spec,
+            added_files={**spec.added_files, name: self.spank_plugin.read_bytes()},
+            extra_conf=(*spec.extra_conf, f"PlugStackConfig={self.plugstack}"),
+        )
 
     def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
         """Write controller.toml for that cluster; None for the embedded one."""
@@ -139,6 +142,7 @@ class Installation(Layout):
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment, **(env or {})},
+                umask=0o022,
             )
 
     def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = START_S) -> None:

@@ -12,9 +12,12 @@ from controller.slurm.configuration import installed_files
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.setup.files import shipped_job_side, shipped_sources
+from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import PLUGIN_NAME
 
 LUA, EVENT_HOOK, TASK_PROLOG = "job_submit.lua", "event.sh", "task_prolog.sh"
+HOOKS = "hooks"
+"""Folder of these scripts in that of the cluster."""
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Layout:
 
     @property
     def spank_plugin(self) -> Path:
-        """The SPANK plugin."""
+        """The SPANK plugin as it was built; Slurm loads a copy in the folder of the cluster."""
         return self.folder / PLUGIN_NAME
 
     @property
@@ -89,14 +92,20 @@ class Layout:
         texts = {LUA: sources.lua, EVENT_HOOK: sources.event_hook, TASK_PROLOG: sources.task_prolog}
         return {name: installed_files.with_runtime_dir(text, self.runtime_dir) for name, text in texts.items()}
 
-    def with_hooks(self, spec: ClusterSpec) -> ClusterSpec:
-        """Return the specification with these scripts as plugin and hooks of Slurm."""
+    def with_hooks(self, spec: ClusterSpec, folder: str = HOOKS) -> ClusterSpec:
+        """Return the specification with these scripts as plugin and hooks of Slurm, in that folder of the cluster.
+
+        The installation's own folder may be below /run, where many machines let nothing be executed (noexec).
+        """
+        files = {f"{folder}/{name}": text for name, text in self.scripts().items()}
+        hooks = spec.home / folder
         return replace(
             spec,
-            job_submit_lua=self.folder / LUA,
-            prolog_slurmctld=self.folder / EVENT_HOOK,
-            epilog_slurmctld=self.folder / EVENT_HOOK,
-            task_prolog=self.folder / TASK_PROLOG,
+            added_files={**spec.added_files, **files},
+            job_submit_lua=hooks / LUA,
+            prolog_slurmctld=hooks / EVENT_HOOK,
+            epilog_slurmctld=hooks / EVENT_HOOK,
+            task_prolog=hooks / TASK_PROLOG,
         )
 
     def install_job_side(self) -> None:
@@ -104,8 +113,10 @@ class Layout:
         shutil.copytree(
             shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
         )
+        for path in (self.job_side, *self.job_side.rglob("*")):  # a checkout has the modes of its user's umask
+            path.chmod(0o755 if path.is_dir() else 0o644)
         # Each node mounts a folder of its own there, so that the path is the same on all nodes, as on real machines.
-        self.job_socket.parent.mkdir(mode=0o755)
+        make_folder(self.job_socket.parent)
 
     def controller_settings(self, partitions: Sequence[str], metrics_address: str) -> dict[str, Any]:
         """Return keys of controller.toml: everything but Slurm and the agents."""

@@ -29,6 +29,7 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     """
     new = path.with_name(f"{path.name}.new")
     new.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    new.chmod(0o644)  # users' commands read the controller's, whatever the umask is
     new.replace(path)
 
 

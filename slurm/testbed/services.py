@@ -11,6 +11,7 @@ from typing import Any
 from slurm.errors import NotRunningError
 from slurm.minicluster.cluster import RunningCluster
 from slurm.processes import accepts, wait_until
+from slurm.setup.folders import make_folder
 from slurm.testbed.agents import AGENT, AGENTS_PORT, NodeAgents
 from slurm.testbed.choice import Choice, layout_in, read_choice, write_choice
 from slurm.testbed.layout import keys_for_agents
@@ -79,9 +80,8 @@ class Services:
     def start_all(self) -> None:
         """Write the settings and start everything. Raises InstallationError with the end of a log."""
         write_choice(self._cluster.directory, self.choice)
-        self.layout.runtime_dir.mkdir(mode=0o755)
+        make_folder(self.layout.runtime_dir)
         write_toml(self.layout.config, self._settings())
-        self.layout.config.chmod(0o644)
         if self.choice.agents:
             self.layout.install_job_side()
         for name in _PROGRAMS:

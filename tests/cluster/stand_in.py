@@ -21,13 +21,18 @@ CONTROLLER_UID = 4242
 
 
 class StandIn:
-    """Files that job_submit.lua and the hooks read. Invariant: everything is in `runtime_dir`, which Slurm's user may enter."""
+    """Files that job_submit.lua and the hooks read, in `runtime_dir`, and these scripts themselves, in `scripts`.
+
+    Invariant: Slurm's user may enter both folders. They are two because many machines let nothing be executed below /run.
+    """
 
     def __init__(self) -> None:
         # Not below pytest's own folder, which only root may enter.
         self.runtime_dir = Path(tempfile.mkdtemp(prefix="headway-test-", dir="/run"))
         slurm = pwd.getpwnam("slurm")
-        self.runtime_dir.chmod(0o755)
+        self.scripts = Path(tempfile.mkdtemp(prefix="headway-test-", dir="/var/lib"))
+        for folder in (self.runtime_dir, self.scripts):
+            folder.chmod(0o755)
         self.lease = self.runtime_dir / "lease"
         self.wake = self.runtime_dir / "wake"
         hooks = self.runtime_dir / "wake-hooks"
@@ -50,11 +55,12 @@ class StandIn:
         os.close(self._pipe)
         os.close(self._hooks)
         shutil.rmtree(self.runtime_dir)
+        shutil.rmtree(self.scripts)
 
     def script(self, source: str) -> Path:
         """Install a script of slurm/plugin for this runtime folder. Return its path, at which Slurm's user can run it."""
         text = (SLURM_FOLDER / source).read_text()
-        path = self.runtime_dir / Path(source).name
+        path = self.scripts / Path(source).name
         path.write_text(installed_files.with_runtime_dir(text, self.runtime_dir))
         path.chmod(0o755)
         return path

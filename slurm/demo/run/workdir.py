@@ -79,6 +79,7 @@ def _lock(folder: Path) -> int:
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                os.fchmod(descriptor, 0o755)  # Slurm's user and the jobs' enter it, whatever the umask is
                 return descriptor
         os.close(descriptor)  # the last owner deleted the folder between open and lock
 

@@ -44,7 +44,7 @@ def _v2_obstacle(root: Path, own_cgroups: Path) -> str | None:
     if not (root / "cgroup.controllers").exists():
         return f"{root} is not a v2 hierarchy, and Slurm's v2 plugin refuses machines where v1 ones are mounted (hybrid mode)"
     # A container with only v2 on a host with both: slurmd reads the host's hierarchies here, and does not start.
-    if any(not line.startswith("0::") for line in own_cgroups.read_text().splitlines()):
+    if any(not line.startswith("0::") for line in _lines(own_cgroups)):
         return f"{own_cgroups} has hierarchies of v1, and Slurm's v2 plugin refuses such machines (hybrid mode)"
     return _read_only([root])
 
@@ -86,11 +86,16 @@ def thaw(folders: Iterable[Path]) -> None:
 def freezer_of(pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Path | None:
     """Return the v1 cgroup in which the process can be frozen; None: there is none, or the process has ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for line in (proc / str(pid) / "cgroup").read_text().splitlines():
+        for line in _lines(proc / str(pid) / "cgroup"):
             _, controllers, path = line.split(":", 2)
             if controllers == "freezer":
                 return root / "freezer" / path.lstrip("/")
     return None
+
+
+def _lines(cgroups: Path) -> list[str]:
+    """Return the lines of /proc/PID/cgroup. Names of cgroups may contain any byte but a line break."""
+    return [line for line in cgroups.read_text(errors="surrogateescape").split("\n") if line]
 
 
 def remove(folders: Sequence[Path]) -> None:

@@ -22,14 +22,14 @@ class CpuTime:
 def cpu_time(pid: int) -> CpuTime:
     """Return the CPU time of one process. The kernel counts in hundredths of a second."""
     # The name, in parentheses, may hold anything; what follows it does not.
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     user, system, children_user, children_system = (int(word) * _TICK_S for word in words[11:15])
     return CpuTime(user + system, children_user + children_system)
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
     """Return the resident memory now, and at its peak."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     values = {
         line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith(("VmRSS", "VmHWM"))
     }

@@ -31,7 +31,7 @@ def traces(name: str, directory: Path | None = None) -> list[str]:
     directory = directory or STATE_ROOT / name
     found = [f"netns {entry.name}" for entry in Path("/run/netns").glob(names.netns("*"))]
     found += [f"link {entry.name}" for entry in Path("/sys/class/net").iterdir() if entry.name == names.host_link]
-    found += [f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if name in line]
+    found += [f"mount {line}" for line in Path("/proc/mounts").read_text(errors="replace").splitlines() if name in line]
     # Not by glob, which raises when a cgroup of another cluster is removed meanwhile
     found += [f"cgroup {path}" for path, *_ in os.walk("/sys/fs/cgroup") if Path(path).name == f"headway-{name}"]
     found += [f"file {path}" for path in (directory, *RUNTIME_ROOT.glob(f"{name}.*")) if path.exists()]

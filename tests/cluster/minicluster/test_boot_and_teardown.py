@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -194,6 +195,10 @@ def test_the_command_line_shows_a_cluster_from_its_boot_to_its_end(name: str) ->
     assert on("exec", "--name", name, "n1", "--", "uname", "-n").stdout == "n1\n"
     assert on("exec", "--name", name, "n2", "sh", "-c", "exit 7").returncode == 7
     assert on("exec", "--name", name, "n9", "--", "true").returncode == 1
+    as_daemon = on(
+        "exec", "--name", name, "--user", "daemon", "n1", "--", "sh", "-c", "echo $USER $LOGNAME $HOME; id -un"
+    )
+    assert as_daemon.stdout == f"daemon daemon {pwd.getpwnam('daemon').pw_dir}\ndaemon\n"
     unknown = on("restart", "--name", name, "slurmrestd")
     assert (unknown.returncode, "give slurmctld, slurmdbd or one of n1, n2" in unknown.stderr) == (1, True)
     assert "up --accounting" in on("restart", "--name", name, "slurmdbd").stderr

@@ -92,7 +92,7 @@ def left_behind(name: str) -> list[str]:
     paths.append(Path("/sys/class/net") / NetworkNames(name).host_link)
     paths += Path("/run/netns").glob(f"headway-{name}-*")
     found = [str(path) for path in paths if path.exists()]
-    found += [line for line in Path("/proc/mounts").read_text().splitlines() if name in line]
+    found += [line for line in Path("/proc/mounts").read_text(errors="replace").splitlines() if name in line]
     return found + [f"process {pid}: {words}" for pid, words in commands() if name in words]
 
 

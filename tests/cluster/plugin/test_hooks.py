@@ -106,13 +106,13 @@ def test_jobs_run_whatever_is_wrong_with_the_controller(cluster: MiniCluster, st
         case "no lease":
             stand_in.lease.unlink()
         case _:
-            (stand_in.runtime_dir / "slurmctld_event.sh").rename(stand_in.runtime_dir / "hook-away")
+            (stand_in.scripts / "slurmctld_event.sh").rename(stand_in.scripts / "hook-away")
     try:
         completes(cluster, sbatch(cluster, script="srun hostname"))
     finally:
         stand_in.lines()
-        if (stand_in.runtime_dir / "hook-away").exists():
-            (stand_in.runtime_dir / "hook-away").rename(stand_in.runtime_dir / "slurmctld_event.sh")
+        if (stand_in.scripts / "hook-away").exists():
+            (stand_in.scripts / "hook-away").rename(stand_in.scripts / "slurmctld_event.sh")
 
 
 # --- what a job sees on nodes that Headway chose

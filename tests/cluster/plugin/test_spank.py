@@ -19,6 +19,7 @@ from slurm.setup.cli import app
 from slurm.setup.spank_build import Toolchain, build, find_toolchain, header_release
 from slurm.setup.spank_plan import plugin_folder
 from slurm.testbed.installation import Installation
+from slurm.testbed.layout import HOOKS
 from tests.cluster.conftest import unique_name
 from tests.releases.mirror import debian_mirror
 
@@ -73,10 +74,9 @@ def shared() -> Iterator[Site]:
         pytest.skip("; ".join(reasons))
     name = unique_name()
     with Installation.prepare(name, with_spank=True) as headway:
-        tells = headway.folder / "tells.sh"
-        tells.write_text('#!/bin/sh\necho "print TaskProlog sees ${HEADWAY_PROFILE:-nothing}"\n')
-        tells.chmod(0o755)
-        spec = replace(headway.cluster_spec(name=name, nodes=2, gpus=8), task_prolog=tells)
+        tells = {"tells.sh": '#!/bin/sh\necho "print TaskProlog sees ${HEADWAY_PROFILE:-nothing}"\n'}
+        spec = headway.cluster_spec(name=name, nodes=2, gpus=8, added_files=tells)
+        spec = replace(spec, task_prolog=spec.home / "tells.sh")
         with MiniCluster(spec) as cluster:
             yield Site(cluster, headway)
 
@@ -236,7 +236,7 @@ def test_jobs_submitted_from_inside_a_job_do_not_inherit_its_options(site: Site)
 @pytest.fixture(scope="module")
 def broken(shared: Site) -> dict[str, Path]:
     """Plugins that do not work, by the defect."""
-    folder = shared.headway.folder
+    folder = shared.cluster.directory / HOOKS
     source = folder / "fails.c"
     source.write_text(
         "#include <slurm/spank.h>\nSPANK_PLUGIN(fails, 1)\n"

@@ -134,7 +134,7 @@ class Returning(Training):
         def found() -> ProcessRef | None:
             for pid in all_pids():
                 with suppress(OSError):
-                    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                    words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
                     if words[1:3] == ["returning_job.py", name] and _host_of(pid) == host:
                         return ProcessRef.of(pid)
             return None

@@ -19,7 +19,7 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.testbed.agents import AGENTS_PORT, NodeAgents
 from slurm.testbed.installation import Installation
-from slurm.testbed.layout import LUA, keys_for_agents
+from slurm.testbed.layout import HOOKS, LUA, keys_for_agents
 from slurm.testbed.programs import own_environment, program, write_toml
 from tests.cluster.conftest import skip_unless_possible, unique_name
 
@@ -30,6 +30,8 @@ TAKEOVER_S = 120.0
 SAVED_S = 12.0
 """slurmctld writes changes to its disk within some seconds; a killed one loses the others, with and without Headway."""
 USER = "daemon"
+HOOKS_OF_BACKUP = "hooks-backup"
+"""Folder of the hooks of the second machine, in that of the cluster."""
 SERVICES = {
     "policy": ("headway-policy", "serve"),
     "controller": ("headway-controller", "run"),
@@ -132,7 +134,10 @@ class Site:
 def site() -> Iterator[Site]:
     skip_unless_possible()
     with Installation.prepare("one", with_agents=True) as one, Installation.prepare("two") as two:
-        spec = one.with_hooks(ClusterSpec(name=unique_name(), nodes=3, backup="n3", extra_conf=("SlurmctldTimeout=8",)))
+        hooks = {f"{HOOKS_OF_BACKUP}/{name}": text for name, text in two.scripts().items()}
+        spec = one.with_hooks(
+            ClusterSpec(name=unique_name(), nodes=3, backup="n3", extra_conf=("SlurmctldTimeout=8",), added_files=hooks)
+        )
         with MiniCluster(spec) as cluster:
             yield from booted(cluster, one, two)
 
@@ -141,7 +146,7 @@ def booted(cluster: MiniCluster, one: Installation, two: Installation) -> Iterat
     addresses = {host: cluster.run_on(host, "hostname", "-i").stdout.split()[0] for host in ("ctl", "n3")}
     machines = (
         Machine(cluster, "ctl", addresses["ctl"], one, cluster.slurm_conf),
-        Machine(cluster, "n3", addresses["n3"], two, configuration_of_its_own(cluster, one, two)),
+        Machine(cluster, "n3", addresses["n3"], two, configuration_of_its_own(cluster, two)),
     )
     site = Site(cluster, *machines)
     for folder in (one.folder, two.folder):
@@ -159,13 +164,13 @@ def booted(cluster: MiniCluster, one: Installation, two: Installation) -> Iterat
     yield site
 
 
-def configuration_of_its_own(cluster: MiniCluster, one: Installation, two: Installation) -> Path:
+def configuration_of_its_own(cluster: MiniCluster, two: Installation) -> Path:
     """Write the configuration folder of the second machine: the same text, with the paths of its own installation."""
     folder = cluster.files.etc.with_name("etc-backup")
     shutil.copytree(cluster.files.etc, folder)
-    (folder / LUA).write_text((two.folder / LUA).read_text())
+    (folder / LUA).write_text(two.scripts()[LUA])
     conf = folder / "slurm.conf"
-    text = conf.read_text().replace(f"{one.folder}/event.sh", f"{two.folder}/event.sh")
+    text = conf.read_text().replace(f"/{HOOKS}/event.sh", f"/{HOOKS_OF_BACKUP}/event.sh")
     conf.write_text(text.replace("/slurmctld.pid", "/slurmctld-backup.pid"))
     return conf
 

@@ -1,4 +1,4 @@
-"""Each missing prerequisite is reported with what to do; an installation starts no service and leaves policy-rc.d as it was."""
+"""Each missing prerequisite is reported with what to do."""
 
 from __future__ import annotations
 
@@ -7,40 +7,6 @@ from pathlib import Path
 import pytest
 
 from slurm import prerequisites
-from slurm.prerequisites import no_service_starts
-
-
-def test_the_policy_of_the_machine_comes_back(tmp_path: Path) -> None:
-    policy = tmp_path / "policy-rc.d"
-    policy.write_text("the machine's own")
-    with no_service_starts(policy):
-        assert "exit 101" in policy.read_text()
-        assert policy.stat().st_mode & 0o111
-    assert policy.read_text() == "the machine's own"
-    assert list(tmp_path.iterdir()) == [policy]
-
-
-def test_no_policy_before_means_none_after(tmp_path: Path) -> None:
-    policy = tmp_path / "policy-rc.d"
-    with pytest.raises(RuntimeError, match="apt failed"), no_service_starts(policy):
-        raise RuntimeError("apt failed")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("had_one", [True, False])
-def test_a_run_that_was_killed_is_made_good_by_the_next(tmp_path: Path, had_one: bool) -> None:
-    # Given an installation that was killed: the policy-rc.d of Headway is in the place of the machine's own
-    policy = tmp_path / "policy-rc.d"
-    if had_one:
-        policy.write_text("the machine's own")
-    interrupted = no_service_starts(policy)
-    interrupted.__enter__()
-    # When the next one runs to its end
-    with no_service_starts(policy):
-        assert "exit 101" in policy.read_text()
-    # Then it is as it was before the first
-    assert (policy.read_text() if policy.exists() else None) == ("the machine's own" if had_one else None)
-    assert [path.name for path in tmp_path.iterdir()] == (["policy-rc.d"] if had_one else [])
 
 
 def test_the_command_says_what_it_found_and_never_fails(capsys: pytest.CaptureFixture[str]) -> None:
