@@ -40,7 +40,7 @@ from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.envs import OWN_SPEEDS
-from simulator.errors import SimulatorError
+from simulator.errors import SimulatorError, TraceError
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel, total_of
@@ -52,7 +52,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, SPEED_SENSITIVITY, paper_profiles
 from simulator.slowdown.registry import NONE, build
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
+from simulator.training.data_sets import NOTHING_LATER, DataSets, TracePart, of_files, of_setup
 from simulator.training.trained_range import range_of
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
@@ -178,6 +178,10 @@ class SimulatorBackend:
     def _test_runs(self, policies: Mapping[str, Scheduler], seeds: int | None) -> tuple[list[tuple[str, TestRun]], str]:
         """Return the runs of a comparison, by name, and how they begin and end."""
         agents = any(isinstance(each, AgentInEnvironment) for each in policies.values())
+        if self.data_of.each is None and not self.data_of.parts and self.warm_up and not agents:
+            raise TraceError(
+                NOTHING_LATER, mend="give a trace that goes on after them, or use --whole-trace on another one"
+            )
         if agents or not self.data_of.parts or not self.warm_up:
             why = (
                 " (agents in environments begin so, and the policies beside them)"

@@ -21,7 +21,7 @@ from policies.learned.training.systems import TEST_SEEDS, TrainingSetup, Workloa
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
-from simulator.runs.warm_starts import WARM_UP, Part, parts_of
+from simulator.runs.warm_starts import WARM_UP, Part, next_instant, parts_of
 from simulator.traces.files import first_bytes
 from simulator.traces.formats import FORMATS, load_log
 from simulator.traces.generators import from_text, generate
@@ -35,6 +35,7 @@ FEWEST = 30
 """Minimum number of jobs in a user's trace: fewer give no meaningful validation."""
 TESTS = 5
 """Default number of seeds of a test."""
+NOTHING_LATER = "no job was submitted after those for training and validation"
 _SACCT = b"JobIDRaw|"
 
 
@@ -143,16 +144,16 @@ def of_files(
         jobs += len(trace)
         for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
             part.extend(windows(piece, window))
-        first = round(len(trace) * (WARM_UP if whole else TRAINING + VALIDATION))
-        count = round((len(trace) - first) / window) if windows_of_tests else 1
-        compared += [TracePart(trace, part) for part in parts_of(trace, first, count)]
+        parts = _compared(trace, window if windows_of_tests else len(trace), whole=whole)
+        compared += [TracePart(trace, part) for part in parts]
+        notes += [] if parts else [f"{text}: policies are not compared on it: {NOTHING_LATER}"]
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
-    parts = (
+    cut = (
         "all for tests"
         if whole
         else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
     )
-    says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
+    says = f"{', '.join(texts)} ({jobs:,} jobs: {cut})"
     return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes), parts=tuple(compared))
 
 
@@ -190,6 +191,19 @@ def windows(trace: Trace, jobs: int) -> list[Trace]:
 def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
     shares = (0.0, 0.0, 0.0, 1.0) if whole else (0.0, TRAINING, TRAINING + VALIDATION, 1.0)
     return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
+
+
+def _compared(trace: Trace, window: int, *, whole: bool) -> list[Part]:
+    """Return the parts of about so many jobs on which policies are compared; none if no job was submitted after those for training
+    and validation.
+
+    Invariant: without `whole`, no job for training or validation is in a part. So jobs of one instant are left out where the cut
+    divides them.
+    """
+    first = round(len(trace) * (WARM_UP if whole else TRAINING + VALIDATION))
+    if not whole:
+        first = next_instant(trace, first)
+    return parts_of(trace, first, round((len(trace) - first) / window)) if first < len(trace) else []
 
 
 def _workload(jobs: WorkloadSpec, cluster: Cluster) -> Workload:

@@ -40,6 +40,7 @@ SETUP = TrainingSetup(
     slowdown=("pair-table",),
     window=20,
 )
+CLUSTER = Cluster.uniform(2, 4)
 SACCT = "JobIDRaw|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES|User|Account|Partition|State|JobName"
 
 
@@ -187,6 +188,38 @@ def test_policies_are_compared_from_a_warm_cluster(tmp_path: Path, overrides: di
     assert [each["carried"] for each in fifo] == [each["carried"] for each in fewest]
     assert max(each["carried"] or 0 for each in fifo) > 0
     assert [each["avg_jct_s"] for each in fifo] != [each["avg_jct_s"] for each in fewest]
+
+
+def submitted_at(path: Path, seconds: list[int]) -> Path:
+    rows = [f"{row},{second},1,600" for row, second in enumerate(seconds)]
+    path.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_jobs_for_training_and_validation_are_never_compared_on(tmp_path: Path, windows: bool) -> None:
+    # Given an array job of 60 tasks across both cuts of the trace, at 60 % and 80 %
+    seconds = [60 * min(row, 40) for row in range(100)] + [60 * row for row in range(100, 120)]
+    path = submitted_at(tmp_path / "array.csv", seconds)
+    # When it is divided
+    data = of_files([str(path)], CLUSTER, 5, windows_of_tests=windows)
+    # Then the parts begin at the next instant, also where most of the last fifth is left out
+    rows = [row for part in data.parts for row in range(part.part.begin, part.part.end)]
+    assert rows == list(range(100, 120))
+    assert data.parts[0].trace.submit_ns[99] < data.parts[0].trace.submit_ns[100]
+    used = {job for trace in (*data.training, *data.validation) for job in trace.job_ids}
+    assert not used & {data.parts[0].trace.job_ids[row] for row in rows}
+
+
+def test_policies_are_not_compared_where_no_job_comes_after_the_training(tmp_path: Path) -> None:
+    path = submitted_at(tmp_path / "batch.csv", [0] * 40)
+    its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),)))
+    assert sum(map(len, its.data_of.training)) == 24  # it is good for a training
+    assert any("policies are not compared on it" in note for note in its.notes)
+    with pytest.raises(TrainingError, match="no job was submitted after those for training"):
+        its.compare({"fifo": load_policy("fifo")}, None, lambda _share: None)
+    whole = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True, windows=False))
+    assert [part.part.text() for part in whole.data_of.parts] == ["jobs 1 to 40"]
 
 
 def test_beside_an_agent_all_begin_on_an_empty_cluster(tmp_path: Path) -> None:
