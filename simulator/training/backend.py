@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -216,6 +216,10 @@ class SimulatorBackend:
     def models(self) -> list[SlowdownModel]:
         """Return new slowdown models."""
         return build(self._texts, topology=self.cluster.topology, profiles=self.profiles)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn the simulator's errors in the `with` block, such as those of its environments, into TrainingError."""
+        return _as_training_errors()
 
     def close(self) -> None:
         """Close all environments."""

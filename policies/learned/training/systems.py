@@ -25,6 +25,7 @@ the group `headway.grounds` a function of a `TrainingSetup` and a `SetupOverride
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
@@ -204,6 +205,9 @@ class SimulationBackend(Protocol):
         used in training. None: five seeds, or all of them. Runs of users' traces begin on the cluster as the policy `warm_up` of
         the overrides left it; beside an agent, which cannot begin there, all begin on an empty cluster. Raises TrainingError.
         """
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn the backend's own errors in the `with` block, such as those of its environments, into TrainingError."""
 
     def close(self) -> None:
         """Close the environments that were made."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
+    CardDetails,
     SetupOverrides,
+    SimulationBackend,
+    TrainableSystem,
     TrainingSetup,
     WorkloadSpec,
     find_backend,
     find_system,
     system_names,
 )
+from policies.learned.training.train import TrainingRequest, train
 from tests.unit.policies.learned.examples.toy_system import SYSTEM, Recipe, setup
 
 Install = Callable[..., None]
@@ -119,3 +124,34 @@ def test_a_preset_is_a_recipe_of_which_settings_change_fields() -> None:
         recipe_of(system, ["speed=1"])
     with pytest.raises(TrainingError, match=r"no preset 'long'; its presets: none"):
         recipe_of(SYSTEM, ["preset=long"])
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A recipe without fields but the rounds."""
+
+    rounds: int = 1
+
+
+def _in_an_environment(_run: TrainingRun, backend: SimulationBackend, _recipe: Nothing) -> None:
+    backend.envs("headway/Contention-v0", 2, workers=0).reset(seed=1)
+
+
+WIDE = TrainableSystem(
+    name="wide",
+    summary="its jobs cannot be divided evenly among its nodes",
+    recipe=Nothing,
+    setup=lambda _: TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"demands": (24,)}),), cluster="3x8"),
+    card=lambda _, backend: CardDetails("wide/1", (f"{len(backend.gpus)} nodes",)),
+    train=_in_an_environment,
+)
+
+
+def test_an_error_of_an_environment_ends_a_training_with_its_message(install: Install, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs torch")
+    pytest.importorskip("tensorboard", reason="training needs TensorBoard")
+    install("headway.systems", wide="tests.unit.policies.learned.training.test_systems:WIDE")
+    request = TrainingRequest(system="wide", folder=tmp_path / "run", overrides=SetupOverrides())
+    with pytest.raises(TrainingError, match="a job of 24 GPUs cannot be divided evenly") as caught:
+        train(request)
+    assert "Traceback" not in str(caught.value)
