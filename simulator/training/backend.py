@@ -297,7 +297,14 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
     build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
     data = (
-        of_files(overrides.traces, cluster, setup.window, whole=overrides.whole, windows_of_tests=overrides.windows)
+        of_files(
+            overrides.traces,
+            cluster,
+            setup.window,
+            whole=overrides.whole,
+            windows_of_tests=overrides.windows,
+            places=setup.places,
+        )
         if overrides.traces
         else of_setup(setup, cluster)
     )

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from policies.learned.training.systems import TEST_SEEDS, TrainingSetup, WorkloadSpec
+from policies.learned.training.systems import TEST_SEEDS, Places, TrainingSetup, WorkloadSpec
+from policies.model import IntColumn
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
@@ -118,11 +120,18 @@ def of_setup(setup: TrainingSetup, cluster: Cluster) -> DataSets:
 
 
 def of_files(
-    texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False, windows_of_tests: bool = True
+    texts: Sequence[str],
+    cluster: Cluster,
+    window: int,
+    *,
+    whole: bool = False,
+    windows_of_tests: bool = True,
+    places: Places | None = None,
 ) -> DataSets:
     """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError.
 
-    Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`.
+    Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`. Jobs that `places` refuses
+    are in no episode, and in the parts on which policies are compared.
     """
     compared: list[TracePart] = []
     training: list[Trace] = []
@@ -142,11 +151,17 @@ def of_files(
                 f"has {len(trace)} jobs to learn from", mend=f"give a trace of at least {FEWEST}", path=text
             )
         jobs += len(trace)
-        for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
-            part.extend(windows(piece, window))
+        placed, sizes = _placed(trace, cluster, places)
+        if sizes:
+            notes.append(_not_placed(text, int((~placed).sum()), sizes))
+            digest.update(f"without {sizes}".encode())
+        for part, rows in zip((training, validation, tests), _cut(len(trace), whole=whole), strict=True):
+            part.extend(windows(trace.take(rows[placed[rows]]), window))
         parts = _compared(trace, window if windows_of_tests else len(trace), whole=whole)
         compared += [TracePart(trace, part) for part in parts]
         notes += [] if parts else [f"{text}: policies are not compared on it: {NOTHING_LATER}"]
+    if not (whole or (training and validation)):
+        raise TraceError("no job is left for training or for validation", mend="give a longer trace", path=texts[0])
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
     cut = (
         "all for tests"
@@ -188,9 +203,22 @@ def windows(trace: Trace, jobs: int) -> list[Trace]:
     return [trace.take(rows).from_zero() for rows in pieces]
 
 
-def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
+def _cut(jobs: int, *, whole: bool) -> list[IntColumn]:
+    """Return the rows for training, for validation and for tests."""
     shares = (0.0, 0.0, 0.0, 1.0) if whole else (0.0, TRAINING, TRAINING + VALIDATION, 1.0)
-    return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
+    return [np.arange(begin, end) for begin, end in pairwise(round(jobs * each) for each in shares)]
+
+
+def _placed(trace: Trace, cluster: Cluster, places: Places | None) -> tuple[npt.NDArray[np.bool_], list[int]]:
+    """Return which jobs can be placed, and the numbers of GPUs of those that cannot."""
+    sizes = [] if places is None else np.unique(trace.num_gpus).tolist()
+    refused = [gpus for gpus in sizes if places is not None and not places(cluster.gpus, gpus)]
+    return ~np.isin(trace.num_gpus, refused), refused
+
+
+def _not_placed(text: str, jobs: int, sizes: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sizes[:5])) + (", ..." if len(sizes) > 5 else "")
+    return f"{text}: left out of episodes: {jobs:,} jobs of a number of GPUs that the system cannot place ({shown})"
 
 
 def _compared(trace: Trace, window: int, *, whole: bool) -> list[Part]:

@@ -65,6 +65,10 @@ class WorkloadSpec:
     """Numbers and words; several numbers as a tuple."""
 
 
+Places = Callable[[Sequence[int], int], bool]
+"""Returns whether a job of so many GPUs (second) can be placed on an empty cluster whose nodes have so many GPUs each (first)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
     """The workloads, cluster and seeds that a system is trained on unless the user gives others.
@@ -82,6 +86,8 @@ class TrainingSetup:
     """Papers whose model profiles are used; empty: those of all papers."""
     window: int = 256
     """Jobs of an episode, where the user gives traces."""
+    places: Places | None = None
+    """Jobs of the user's traces that the system's environment cannot place are left out of its episodes; None: it places all."""
     training_seeds: Sequence[int] = TRAINING_SEEDS
     validation_seeds: Sequence[int] = VALIDATION_SEEDS
 
