@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy, load_policy, parse_policy
 from policies.documents import parse_toml
-from policies.errors import TrainingError
+from policies.errors import TrainingError, UnfinishedError
 from policies.learned.training.agents import AgentInEnvironment, Scheduler
 from policies.learned.training.systems import (
     FIGURE,
@@ -137,7 +137,7 @@ class SimulatorBackend:
         return self._runs(runs, keep)
 
     def validate(self, policy: Scheduler) -> dict[str, float]:
-        """Return means over the validation traces. Raises TrainingError for one that leaves jobs unfinished."""
+        """Return means over the validation traces. Raises UnfinishedError for one that leaves jobs unfinished."""
         validation = self.data_of.validation
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
@@ -240,17 +240,21 @@ class SimulatorBackend:
         with _as_training_errors():
             names = [f"{_RUN}{place}" for place in range(len(runs))]
             # After a SIGTERM, a training continues to its next checkpoint and needs these runs until then.
-            return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+            played = in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+        if says := next((each.unfinished for each in played if each.unfinished), ""):
+            raise UnfinishedError(says)
+        return played
 
     def _run(self, policy: Scheduler, trace: Trace, keep: Callable[[Any], Any] | None) -> EpisodeResult:
         name = f"the agent in {policy.env}" if isinstance(policy, AgentInEnvironment) else policy.spec.name
         result = self._result(policy, trace, name)
         if not result.done.all():
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
-            raise TrainingError(
+            says = (
                 f"{name} left {len(left)} of {len(trace)} jobs of {trace.name} unfinished, {left[0]} first; "
                 "a policy must start a job that fits whenever no job runs"
             )
+            return EpisodeResult({}, result.jct_ns / NS_PER_S, unfinished=says)
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return EpisodeResult(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
 
@@ -304,6 +308,7 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
             whole=overrides.whole,
             windows_of_tests=overrides.windows,
             places=setup.places,
+            one_by_one=setup.one_by_one,
         )
         if overrides.traces
         else of_setup(setup, cluster)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from policies.learned.training.systems import TEST_SEEDS, Places, TrainingSetup, WorkloadSpec
-from policies.model import IntColumn
+from policies.model import BoolColumn, IntColumn
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
@@ -127,11 +126,13 @@ def of_files(
     whole: bool = False,
     windows_of_tests: bool = True,
     places: Places | None = None,
+    one_by_one: bool = False,
 ) -> DataSets:
     """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError.
 
     Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`. Jobs that `places` refuses
-    are in no episode, and in the parts on which policies are compared.
+    are in no episode, and in the parts on which policies are compared. With `one_by_one`, jobs of episodes run from one GPU on, and
+    those of the parts from their minimum on.
     """
     compared: list[TracePart] = []
     training: list[Trace] = []
@@ -151,12 +152,11 @@ def of_files(
                 f"has {len(trace)} jobs to learn from", mend=f"give a trace of at least {FEWEST}", path=text
             )
         jobs += len(trace)
-        placed, sizes = _placed(trace, cluster, places)
-        if sizes:
-            notes.append(_not_placed(text, int((~placed).sum()), sizes))
-            digest.update(f"without {sizes}".encode())
+        episodes, remarks = _of_episodes(trace, cluster, places, one_by_one=one_by_one)
+        notes += [f"{text}: {remark}" for remark in remarks]
+        digest.update("".join(remarks).encode())
         for part, rows in zip((training, validation, tests), _cut(len(trace), whole=whole), strict=True):
-            part.extend(windows(trace.take(rows[placed[rows]]), window))
+            part.extend(windows(episodes.trace.take(rows[episodes.placed[rows]]), window))
         parts = _compared(trace, window if windows_of_tests else len(trace), whole=whole)
         compared += [TracePart(trace, part) for part in parts]
         notes += [] if parts else [f"{text}: policies are not compared on it: {NOTHING_LATER}"]
@@ -209,16 +209,31 @@ def _cut(jobs: int, *, whole: bool) -> list[IntColumn]:
     return [np.arange(begin, end) for begin, end in pairwise(round(jobs * each) for each in shares)]
 
 
-def _placed(trace: Trace, cluster: Cluster, places: Places | None) -> tuple[npt.NDArray[np.bool_], list[int]]:
-    """Return which jobs can be placed, and the numbers of GPUs of those that cannot."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Episodes:
+    """The jobs of a trace as episodes have them. Invariant: the trace has the rows of the user's."""
+
+    trace: Trace
+    placed: BoolColumn
+    """True for jobs that the environment can place; the others are in no episode."""
+
+
+def _of_episodes(
+    trace: Trace, cluster: Cluster, places: Places | None, *, one_by_one: bool
+) -> tuple[_Episodes, list[str]]:
+    """Return the jobs as episodes have them, and a remark on each difference from the user's trace."""
+    remarks = []
     sizes = [] if places is None else np.unique(trace.num_gpus).tolist()
     refused = [gpus for gpus in sizes if places is not None and not places(cluster.gpus, gpus)]
-    return ~np.isin(trace.num_gpus, refused), refused
-
-
-def _not_placed(text: str, jobs: int, sizes: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sizes[:5])) + (", ..." if len(sizes) > 5 else "")
-    return f"{text}: left out of episodes: {jobs:,} jobs of a number of GPUs that the system cannot place ({shown})"
+    placed: BoolColumn = ~np.isin(trace.num_gpus, refused)
+    if refused:
+        shown = ", ".join(map(str, refused[:5])) + (", ..." if len(refused) > 5 else "")
+        jobs = f"{int((~placed).sum()):,} jobs"
+        remarks.append(f"left out of episodes: {jobs} of a number of GPUs that the system cannot place ({shown})")
+    if one_by_one and (larger := int((trace.min_gpus > 1).sum())):
+        remarks.append(f"{larger:,} jobs that need more than one GPU run from one GPU on in episodes")
+        trace = replace(trace, min_gpus=np.ones_like(trace.min_gpus))
+    return _Episodes(trace, placed), remarks
 
 
 def _compared(trace: Trace, window: int, *, whole: bool) -> list[Part]:

@@ -88,6 +88,8 @@ class TrainingSetup:
     """Jobs of an episode, where the user gives traces."""
     places: Places | None = None
     """Jobs of the user's traces that the system's environment cannot place are left out of its episodes; None: it places all."""
+    one_by_one: bool = False
+    """True: the environment gives one GPU after the other, so in episodes, jobs of the user's traces run from one GPU on."""
     training_seeds: Sequence[int] = TRAINING_SEEDS
     validation_seeds: Sequence[int] = VALIDATION_SEEDS
 
@@ -129,6 +131,8 @@ class EpisodeResult:
     """JCT of every job, in order of submission; queueing included."""
     kept: Any = None
     """Result of the caller's `keep` for the policy after its run."""
+    unfinished: str = ""
+    """The jobs that the policy left unfinished, in a sentence; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class SimulationBackend(Protocol):
         """Return means over the validation traces, which are used neither for training nor for tests: FIGURE first, all finite.
 
         An agent acts in its environment on these traces, with the backend's cluster. Networks must be on the CPU. Raises
-        TrainingError for a policy or an agent that leaves jobs unfinished.
+        UnfinishedError for a policy or an agent that leaves jobs unfinished, and TrainingError.
         """
 
     def outcomes(self, agent: AgentInEnvironment) -> Mapping[str, float]:

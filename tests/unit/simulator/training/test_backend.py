@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from policies.api import Decision, PolicySpec, load_policy
-from policies.errors import TrainingError
+from policies.errors import TrainingError, UnfinishedError
 from policies.learned.training.agents import AgentInEnvironment, UniformAgent
 from policies.learned.training.systems import FIGURE, TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec
 from policies.model import ClusterState
@@ -321,7 +321,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorBackend) -> None:
 
 
 def test_a_policy_that_starts_no_job_is_reported(made: SimulatorBackend) -> None:
-    with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d unfinished"):
+    with pytest.raises(UnfinishedError, match=r"idle left 16 of 16 jobs of contention-rl-50\d unfinished"):
         made.validate(Idle())
 
 
