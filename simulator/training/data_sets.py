@@ -37,6 +37,8 @@ FEWEST = 30
 TESTS = 5
 """Default number of seeds of a test."""
 NOTHING_LATER = "no job was submitted after those for training and validation"
+_READ = ("epochs", "num_ps", "length_steps")
+"""Columns that environments and states read beside those of every trace."""
 _SACCT = b"JobIDRaw|"
 
 
@@ -275,4 +277,12 @@ def _range(seeds: Sequence[int]) -> Any:
 def _content(trace: Trace) -> bytes:
     """Return the content of a trace that affects a run, for a digest."""
     columns = (trace.submit_ns, trace.num_gpus, trace.duration_ns, trace.batch_size, trace.preemptible)
-    return b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()
+    found = b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()
+    # Digests of traces without these columns are as they were before these counted.
+    for name, sizes in (("min_gpus", trace.min_gpus), ("max_gpus", trace.max_gpus)):
+        if (sizes != trace.num_gpus).any():
+            found += f"\n{name} {sizes.tolist()}".encode()
+    for name in _READ:
+        if name in trace.extra:
+            found += f"\n{name} {list(trace.extra[name])}".encode()
+    return found

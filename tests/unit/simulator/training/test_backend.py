@@ -196,6 +196,35 @@ def submitted_at(path: Path, seconds: list[int]) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("min_gpus", "2"),
+        ("max_gpus", "4"),
+        ("epochs", "5000"),
+        ("num_ps", "0"),
+        ("length_steps", "7"),
+    ],
+)
+def test_all_columns_that_change_a_training_count_for_the_digest(tmp_path: Path, column: str, value: str) -> None:
+    def digest(min_gpus: str, max_gpus: str, epochs: str, num_ps: str, length_steps: str, name: str = "x") -> str:
+        path = tmp_path / "mine.csv"
+        row = f"{min_gpus},{max_gpus},{epochs},{num_ps},{length_steps},{name}"
+        head = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,epochs,num_ps,length_steps,name"
+        path.write_text("\n".join([head, *(f"{job},{60 * job},2,600,{row}" for job in range(40))]) + "\n")
+        return of_files([str(path)], CLUSTER, 20).sha256
+
+    usual = {"min_gpus": "1", "max_gpus": "2", "epochs": "10", "num_ps": "1", "length_steps": "3"}
+    assert digest(**usual) == digest(**usual, name="y")
+    assert digest(**usual) != digest(**{**usual, column: value})
+
+
+def test_the_digest_of_a_trace_without_these_columns_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    path = submitted_at(tmp_path / "plain.csv", [60 * job for job in range(40)])
+    found = of_files([str(path)], CLUSTER, 20).sha256
+    assert found == "82322701e6a5d13a95b7580aae8e4e2b60679fa7578a090fc45eec274af67693"
+
+
 @pytest.mark.parametrize("windows", [True, False])
 def test_jobs_for_training_and_validation_are_never_compared_on(tmp_path: Path, windows: bool) -> None:
     # Given an array job of 60 tasks across both cuts of the trace, at 60 % and 80 %
