@@ -85,6 +85,9 @@ def test_a_recipe_from_the_command_line() -> None:
     )
     assert recipe_of(SYSTEM) == Recipe()
     assert recipe_of(SYSTEM, ["limit=none"]).limit is None
+    limited = replace(SYSTEM, presets={"limited": Recipe(limit=3.0)})
+    assert recipe_of(limited, ["preset=limited", "limit=none"]).limit is None
+    assert recipe_of(SYSTEM, ["mix=none"]).mix == "none"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,9 @@ def test_a_recipe_from_the_command_line() -> None:
         (["rate="], ["'rate='", "name=value"]),
         (["rate=fast"], ["rate cannot be 'fast'", "rate=0.5"]),
         (["sizes=1/x"], ["sizes cannot be '1/x'", "sizes=1/2"]),
+        (["rate=none"], ["rate cannot be 'none'", "rate=0.5"]),
+        (["sizes=1/none"], ["sizes cannot be '1/none'", "sizes=1/2"]),
+        (["careful=none"], ["careful cannot be 'none'", "careful=false"]),
         (["careful=maybe"], ["careful cannot be 'maybe'", "careful=false"]),
         (["rounds=3"], ["--rounds", "set the same field"]),
     ],
