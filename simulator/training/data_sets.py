@@ -165,12 +165,8 @@ def of_files(
     if not (whole or (training and validation)):
         raise TraceError("no job is left for training or for validation", mend="give a longer trace", path=texts[0])
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
-    cut = (
-        "all for tests"
-        if whole
-        else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
-    )
-    says = f"{', '.join(texts)} ({jobs:,} jobs: {cut})"
+    cut = f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
+    says = f"{', '.join(texts)} ({jobs:,} jobs: {'all for tests' if whole else cut})"
     return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes), parts=tuple(compared))
 
 

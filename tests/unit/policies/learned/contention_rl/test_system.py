@@ -86,7 +86,7 @@ def test_jobs_that_cannot_be_divided_are_in_no_episode_and_are_counted(
     made = simulator_backend(setup(recipe), given)
     # When a system is trained on them
     try:
-        envs = environments(recipe, made)
+        envs: Any = environments(recipe, made)
         envs.reset(seed=[1, 2, 3, 4])
         card = card_details(recipe, made)
     finally:
