@@ -41,6 +41,10 @@ class TrainingError(PolicyError):
     """A policy training cannot begin, continue or be trusted: the text says where, why, and what to do."""
 
 
+class UnfinishedError(TrainingError):
+    """A policy or an agent left jobs of a run unfinished: the text names it, and the first of these jobs."""
+
+
 class TrainingStoppedError(PolicyError):
     """A policy training stopped after a round, on request: the text says how to continue it."""
 

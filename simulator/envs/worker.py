@@ -1,7 +1,7 @@
 """A process that steps some environments of a vectorized one.
 
 A signal from its owner means a step of all its environments; other commands are messages. It answers with a signal if all went
-well and there are no infos, else with a message: (True, infos) or (False, traceback). Arrays of fixed shape, such as observations,
+well and there are no infos, else with a message: (True, infos) or (False, error). Arrays of fixed shape, such as observations,
 go through shared memory, so most steps send two bytes. It ends at the command CLOSE, or when its owner has ended.
 """
 
@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from simulator.envs.shared_memory import ELAPSED, Blocks, Views
 from simulator.envs.worker_pipe import WorkerPipe
+from simulator.errors import SimulatorError
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
@@ -129,8 +130,8 @@ class InProcessWorker:
     def _do(self, command: Callable[[], Any]) -> None:
         try:
             answer = command()
-        except Exception:  # noqa: BLE001 - as in a worker process
-            self._answer = (False, traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - as in a worker process
+            self._answer = (False, _text(error))
         else:
             self._answer = (True, answer) if answer else None
 
@@ -155,5 +156,10 @@ def work(
         rows.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except Exception:  # noqa: BLE001 - any exception of an environment is raised again by the owner
-        pipe_end.send((False, traceback.format_exc()))
+    except Exception as error:  # noqa: BLE001 - any exception of an environment is raised again by the owner
+        pipe_end.send((False, _text(error)))
+
+
+def _text(error: Exception) -> str:
+    """Return the message of an error that the simulator raises on purpose; of others, which are bugs, the traceback."""
+    return str(error) if isinstance(error, SimulatorError) else traceback.format_exc()

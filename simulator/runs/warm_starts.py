@@ -48,6 +48,13 @@ def parts_of(trace: Trace, first: int, count: int) -> list[Part]:
     return [Part(begin, end) for begin, end in zip(begins.tolist(), ends, strict=True)]
 
 
+def next_instant(trace: Trace, row: int) -> int:
+    """Return the first row from that one on which was submitted later than the row before it; the number of jobs if none was."""
+    if not 0 < row < len(trace):
+        return row
+    return int(np.searchsorted(trace.submit_ns, trace.submit_ns[row - 1], side="right"))
+
+
 @dataclass(frozen=True, eq=False)
 class WarmStart:
     """A cluster at the instant at which a part of a trace begins. Invariant: no run changes `at`; each gets a copy."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy, load_policy, parse_policy
 from policies.documents import parse_toml
-from policies.errors import TrainingError
+from policies.errors import TrainingError, UnfinishedError
 from policies.learned.training.agents import AgentInEnvironment, Scheduler
 from policies.learned.training.systems import (
     FIGURE,
@@ -40,7 +40,7 @@ from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.envs import OWN_SPEEDS
-from simulator.errors import SimulatorError
+from simulator.errors import SimulatorError, TraceError
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel, total_of
@@ -52,7 +52,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, SPEED_SENSITIVITY, paper_profiles
 from simulator.slowdown.registry import build, with_node_speed
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
+from simulator.training.data_sets import NOTHING_LATER, DataSets, TracePart, of_files, of_setup
 from simulator.training.trained_range import range_of
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
@@ -137,7 +137,7 @@ class SimulatorBackend:
         return self._runs(runs, keep)
 
     def validate(self, policy: Scheduler) -> dict[str, float]:
-        """Return means over the validation traces. Raises TrainingError for one that leaves jobs unfinished."""
+        """Return means over the validation traces. Raises UnfinishedError for one that leaves jobs unfinished."""
         validation = self.data_of.validation
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
@@ -178,6 +178,10 @@ class SimulatorBackend:
     def _test_runs(self, policies: Mapping[str, Scheduler], seeds: int | None) -> tuple[list[tuple[str, TestRun]], str]:
         """Return the runs of a comparison, by name, and how they begin and end."""
         agents = any(isinstance(each, AgentInEnvironment) for each in policies.values())
+        if self.data_of.each is None and not self.data_of.parts and self.warm_up and not agents:
+            raise TraceError(
+                NOTHING_LATER, mend="give a trace that goes on after them, or use --whole-trace on another one"
+            )
         if agents or not self.data_of.parts or not self.warm_up:
             why = (
                 " (agents in environments begin so, and the policies beside them)"
@@ -213,6 +217,10 @@ class SimulatorBackend:
         """Return new slowdown models."""
         return build(self.slowdown, topology=self.cluster.topology, profiles=self.profiles)
 
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn the simulator's errors in the `with` block, such as those of its environments, into TrainingError."""
+        return _as_training_errors()
+
     def close(self) -> None:
         """Close all environments."""
         while self._envs:
@@ -228,17 +236,21 @@ class SimulatorBackend:
         with _as_training_errors():
             names = [f"{_RUN}{place}" for place in range(len(runs))]
             # After a SIGTERM, a training continues to its next checkpoint and needs these runs until then.
-            return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+            played = in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+        if says := next((each.unfinished for each in played if each.unfinished), ""):
+            raise UnfinishedError(says)
+        return played
 
     def _run(self, policy: Scheduler, trace: Trace, keep: Callable[[Any], Any] | None) -> EpisodeResult:
         name = f"the agent in {policy.env}" if isinstance(policy, AgentInEnvironment) else policy.spec.name
         result = self._result(policy, trace, name)
         if not result.done.all():
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
-            raise TrainingError(
+            says = (
                 f"{name} left {len(left)} of {len(trace)} jobs of {trace.name} unfinished, {left[0]} first; "
                 "a policy must start a job that fits whenever no job runs"
             )
+            return EpisodeResult({}, result.jct_ns / NS_PER_S, unfinished=says)
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return EpisodeResult(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
 
@@ -285,7 +297,15 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
     build(slowdown, topology=cluster.topology, profiles=profiles)
     data = (
-        of_files(overrides.traces, cluster, setup.window, whole=overrides.whole, windows_of_tests=overrides.windows)
+        of_files(
+            overrides.traces,
+            cluster,
+            setup.window,
+            whole=overrides.whole,
+            windows_of_tests=overrides.windows,
+            places=setup.places,
+            one_by_one=setup.one_by_one,
+        )
         if overrides.traces
         else of_setup(setup, cluster)
     )

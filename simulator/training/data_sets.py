@@ -17,11 +17,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from policies.learned.training.systems import TEST_SEEDS, TrainingSetup, WorkloadSpec
+from policies.learned.training.systems import TEST_SEEDS, Places, TrainingSetup, WorkloadSpec
+from policies.model import BoolColumn, IntColumn
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
-from simulator.runs.warm_starts import WARM_UP, Part, parts_of
+from simulator.runs.warm_starts import WARM_UP, Part, next_instant, parts_of
 from simulator.traces.files import first_bytes
 from simulator.traces.formats import FORMATS, load_log
 from simulator.traces.generators import from_text, generate
@@ -35,6 +36,9 @@ FEWEST = 30
 """Minimum number of jobs in a user's trace: fewer give no meaningful validation."""
 TESTS = 5
 """Default number of seeds of a test."""
+NOTHING_LATER = "no job was submitted after those for training and validation"
+_READ = ("epochs", "num_ps", "length_steps")
+"""Columns that environments and states read beside those of every trace."""
 _SACCT = b"JobIDRaw|"
 
 
@@ -117,11 +121,20 @@ def of_setup(setup: TrainingSetup, cluster: Cluster) -> DataSets:
 
 
 def of_files(
-    texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False, windows_of_tests: bool = True
+    texts: Sequence[str],
+    cluster: Cluster,
+    window: int,
+    *,
+    whole: bool = False,
+    windows_of_tests: bool = True,
+    places: Places | None = None,
+    one_by_one: bool = False,
 ) -> DataSets:
     """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError.
 
-    Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`.
+    Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`. Jobs that `places` refuses
+    are in no episode, and in the parts on which policies are compared. With `one_by_one`, jobs of episodes run from one GPU on, and
+    those of the parts from their minimum on.
     """
     compared: list[TracePart] = []
     training: list[Trace] = []
@@ -141,18 +154,19 @@ def of_files(
                 f"has {len(trace)} jobs to learn from", mend=f"give a trace of at least {FEWEST}", path=text
             )
         jobs += len(trace)
-        for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
-            part.extend(windows(piece, window))
-        first = round(len(trace) * (WARM_UP if whole else TRAINING + VALIDATION))
-        count = round((len(trace) - first) / window) if windows_of_tests else 1
-        compared += [TracePart(trace, part) for part in parts_of(trace, first, count)]
+        episodes, remarks = _of_episodes(trace, cluster, places, one_by_one=one_by_one)
+        notes += [f"{text}: {remark}" for remark in remarks]
+        digest.update("".join(remarks).encode())
+        for part, rows in zip((training, validation, tests), _cut(len(trace), whole=whole), strict=True):
+            part.extend(windows(episodes.trace.take(rows[episodes.placed[rows]]), window))
+        parts = _compared(trace, window if windows_of_tests else len(trace), whole=whole)
+        compared += [TracePart(trace, part) for part in parts]
+        notes += [] if parts else [f"{text}: policies are not compared on it: {NOTHING_LATER}"]
+    if not (whole or (training and validation)):
+        raise TraceError("no job is left for training or for validation", mend="give a longer trace", path=texts[0])
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
-    parts = (
-        "all for tests"
-        if whole
-        else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
-    )
-    says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
+    cut = f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
+    says = f"{', '.join(texts)} ({jobs:,} jobs: {'all for tests' if whole else cut})"
     return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes), parts=tuple(compared))
 
 
@@ -187,9 +201,50 @@ def windows(trace: Trace, jobs: int) -> list[Trace]:
     return [trace.take(rows).from_zero() for rows in pieces]
 
 
-def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
+def _cut(jobs: int, *, whole: bool) -> list[IntColumn]:
+    """Return the rows for training, for validation and for tests."""
     shares = (0.0, 0.0, 0.0, 1.0) if whole else (0.0, TRAINING, TRAINING + VALIDATION, 1.0)
-    return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
+    return [np.arange(begin, end) for begin, end in pairwise(round(jobs * each) for each in shares)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Episodes:
+    """The jobs of a trace as episodes have them. Invariant: the trace has the rows of the user's."""
+
+    trace: Trace
+    placed: BoolColumn
+    """True for jobs that the environment can place; the others are in no episode."""
+
+
+def _of_episodes(
+    trace: Trace, cluster: Cluster, places: Places | None, *, one_by_one: bool
+) -> tuple[_Episodes, list[str]]:
+    """Return the jobs as episodes have them, and a remark on each difference from the user's trace."""
+    remarks = []
+    sizes = [] if places is None else np.unique(trace.num_gpus).tolist()
+    refused = [gpus for gpus in sizes if places is not None and not places(cluster.gpus, gpus)]
+    placed: BoolColumn = ~np.isin(trace.num_gpus, refused)
+    if refused:
+        shown = ", ".join(map(str, refused[:5])) + (", ..." if len(refused) > 5 else "")
+        jobs = f"{int((~placed).sum()):,} jobs"
+        remarks.append(f"left out of episodes: {jobs} of a number of GPUs that the system cannot place ({shown})")
+    if one_by_one and (larger := int((trace.min_gpus > 1).sum())):
+        remarks.append(f"{larger:,} jobs that need more than one GPU run from one GPU on in episodes")
+        trace = replace(trace, min_gpus=np.ones_like(trace.min_gpus))
+    return _Episodes(trace, placed), remarks
+
+
+def _compared(trace: Trace, window: int, *, whole: bool) -> list[Part]:
+    """Return the parts of about so many jobs on which policies are compared; none if no job was submitted after those for training
+    and validation.
+
+    Invariant: without `whole`, no job for training or validation is in a part. So jobs of one instant are left out where the cut
+    divides them.
+    """
+    first = round(len(trace) * (WARM_UP if whole else TRAINING + VALIDATION))
+    if not whole:
+        first = next_instant(trace, first)
+    return parts_of(trace, first, round((len(trace) - first) / window)) if first < len(trace) else []
 
 
 def _workload(jobs: WorkloadSpec, cluster: Cluster) -> Workload:
@@ -218,4 +273,12 @@ def _range(seeds: Sequence[int]) -> Any:
 def _content(trace: Trace) -> bytes:
     """Return the content of a trace that affects a run, for a digest."""
     columns = (trace.submit_ns, trace.num_gpus, trace.duration_ns, trace.batch_size, trace.preemptible)
-    return b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()
+    found = b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()
+    # Digests of traces without these columns are as they were before these counted.
+    for name, sizes in (("min_gpus", trace.min_gpus), ("max_gpus", trace.max_gpus)):
+        if (sizes != trace.num_gpus).any():
+            found += f"\n{name} {sizes.tolist()}".encode()
+    for name in _READ:
+        if name in trace.extra:
+            found += f"\n{name} {list(trace.extra[name])}".encode()
+    return found

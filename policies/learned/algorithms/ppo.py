@@ -93,7 +93,7 @@ class Ppo:
         }
         losses: list[tuple[float, ...]] = []
         for _ in range(self.settings.epochs):
-            parts = torch.split(torch.randperm(len(rows["returns"]), generator=self._rng), self.settings.minibatch)
+            parts = minibatches(torch.randperm(len(rows["returns"]), generator=self._rng), self.settings.minibatch)
             losses.extend(self._learn({name: tensor[chosen] for name, tensor in rows.items()}) for chosen in parts)
         return dict(zip(LOSSES, np.mean(losses, axis=0).tolist(), strict=True))
 
@@ -131,7 +131,7 @@ class Ppo:
         advantages = normalized(rows["advantages"], share)
         policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
         # In units of how much returns differ: rewards have any unit, and weights of losses then mean the same for all.
-        value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
+        value_loss = (values - rows["returns"]).square().mean() / spread(rows["returns"])
         entropy = (share * distribution.entropy()).sum()
         loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
         self._optimizer.zero_grad()
@@ -142,6 +142,19 @@ class Ppo:
             kl = (share * (ratio - 1 - change)).sum()
             cut = (share * ((ratio - 1).abs() > settings.clip_range)).sum()
         return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
+
+
+def minibatches(rows: Tensor, size: int) -> list[Tensor]:
+    """Divide the rows into minibatches of that size; a single row at the end has no spread, and joins those before it."""
+    parts = list(torch.split(rows, size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
+def spread(returns: Tensor) -> Tensor:
+    """Return the variance of returns, more than 0; 1 for a single one, which has none."""
+    return returns.var() + 1e-8 if len(returns) > 1 else torch.ones(())
 
 
 def normalized(advantages: Tensor, share: Tensor) -> Tensor:

@@ -123,6 +123,11 @@ def placement_actions(kind: str, split: str, grid: GpuGrid, best_fit: BestFit[Jo
     return EvenRules(grid) if split == EVEN else PackedRules(grid, best_fit)
 
 
+def ever_placed(split: str, nodes: Sequence[int], gpus: int) -> bool:
+    """Return whether a job of so many GPUs could be placed on an empty cluster whose nodes have so many GPUs each."""
+    return placement_actions(RULES, split, GpuGrid(nodes, 1), lambda _: None).ever(gpus)
+
+
 def allowed(masks: Sequence[bytes], gpus: Sequence[int], starts: str) -> list[bytes]:
     """Return the masks after the rule `starts`, of candidates that ask for so many GPUs, the nearest to the head first."""
     if starts == ANY:

@@ -34,7 +34,7 @@ from policies.learned.algorithms.rollout import Collector, Episode
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.features import MANY, SCALAR
 from policies.learned.contention_rl.network import MLP, NETWORKS, NODES, AgentNetwork, network_of
-from policies.learned.contention_rl.placement_actions import ANY, FEWEST
+from policies.learned.contention_rl.placement_actions import ANY, EVEN, FEWEST, LISTS, PACKED, RULES
 from policies.learned.training.run.seeding import seeds
 from policies.learned.training.run.training_run import TrainingRun
 
@@ -55,6 +55,10 @@ class Recipe:
     fewest GPUs first."""
     candidates: int = 3
     """K."""
+    nodes: str = LISTS
+    """How an action names nodes: lists, as in the paper, for small clusters, or rules, for clusters of any size."""
+    split: str = EVEN
+    """Division of a job's GPUs among nodes: even shares on 1, 2, 4, ... nodes as in the paper, or packed, for jobs of any size."""
     cells: str = MANY
     """scalar, one number for each cell as in the paper, or features."""
     mixes: tuple[str, ...] = ("normal", "heavy", "medium", "low")
@@ -123,7 +127,12 @@ class Recipe:
         for name in ("entropy_weight", "value_weight", "max_grad_norm"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
-        for name, known in (("cells", (SCALAR, MANY)), ("network", NETWORKS)):
+        for name, known in (
+            ("cells", (SCALAR, MANY)),
+            ("network", NETWORKS),
+            ("nodes", (LISTS, RULES)),
+            ("split", (EVEN, PACKED)),
+        ):
             if (value := getattr(self, name)) not in known:
                 raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")
 

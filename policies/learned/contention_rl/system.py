@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
 from torch import nn
 
 from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
+from policies.learned.contention_rl.placement_actions import ever_placed
 from policies.learned.contention_rl.policy import SHIPPED, USUAL_BRANCH, ContentionAgent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.policy import SYSTEM as NAMED
 from policies.learned.contention_rl.recipe import PRESETS, PpoTrainer, Recipe
@@ -38,6 +40,7 @@ def setup(recipe: Recipe) -> TrainingSetup:
         cluster="4x8",
         slowdown=("pair-table",),
         papers=("contention-rl",),
+        places=partial(ever_placed, recipe.split),
         validation_seeds=(500,),
     )
 
@@ -48,6 +51,8 @@ def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
         num_nodes=len(backend.gpus),
         gpus_per_node=max(backend.gpus),
         candidates=recipe.candidates,
+        nodes=recipe.nodes,
+        split=recipe.split,
         starts=recipe.starts,
         cells=recipe.cells,
         usual=usual_of(backend.example()),
@@ -69,6 +74,8 @@ def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector
         reward=recipe.reward,
         starts=recipe.starts,
         candidates=recipe.candidates,
+        nodes=recipe.nodes,
+        split=recipe.split,
         cells=recipe.cells,
         decide=recipe.decide,
         skip_forced=True,
@@ -79,7 +86,7 @@ def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
     place, name = weights.located(folder, NAMED, SHIPPED[USUAL_BRANCH])
     _, card = weights.load(place, name, system=NAMED, encoder=NAME)
-    needs = ("starts", "candidates")
+    needs = ("starts", "candidates", "nodes", "split")
     options = {each: card.recipe[each] for each in (*needs, "branch", "reward", "decide") if each in card.recipe}
     loaded = ContentionAgent.load(folder)
     return AgentInEnvironment(

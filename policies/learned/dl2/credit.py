@@ -49,15 +49,24 @@ class Credit:
     advantages: Floats
 
 
-def credit_of(slots: Sequence[Slot], values: Floats, *, gamma: float, slot_lambda: float, step_lambda: float) -> Credit:
-    """Return the credit of all steps of an episode that has ended with the last of these slots.
+def credit_of(
+    slots: Sequence[Slot],
+    values: Floats,
+    *,
+    gamma: float,
+    slot_lambda: float,
+    step_lambda: float,
+    later: Mapping[int, float] | None = None,
+) -> Credit:
+    """Return the credit of all steps of an episode that ended with the last of these slots.
 
-    `values` (steps, J) are those of the jobs before each step, by row.
+    `values` (steps, J) are those of the jobs before each step, by row. If the episode was cut off, `later` has the values of the
+    jobs in the slot after the last of these, in place of returns that are not known.
     """
     returns, has_job = np.zeros_like(values), np.zeros(values.shape, dtype=np.bool_)
     advantages = np.zeros(len(values), dtype=np.float32)
     end = len(values)
-    later: Mapping[int, float] = {}
+    later = later or {}
     for slot in reversed(slots):
         begin = end - len(slot.actions)
         own = {job: slot.rewards.get(job, 0.0) + gamma * later.get(job, 0.0) for shown in slot.jobs for job in shown}
@@ -72,6 +81,15 @@ def credit_of(slots: Sequence[Slot], values: Floats, *, gamma: float, slot_lambd
         }
         end = begin
     return Credit(returns, has_job, advantages)
+
+
+def values_at_begin(slot: Slot, values: Floats) -> dict[int, float]:
+    """Return the value of each job in the first state of the slot that shows it; `values` (steps, J) are those of its states."""
+    found: dict[int, float] = {}
+    for shown, of_rows in zip(slot.jobs, values.tolist(), strict=True):
+        for job, value in zip(shown, of_rows, strict=False):
+            found.setdefault(job, value)
+    return found
 
 
 def _advantages(jobs: Sequence[tuple[int, ...]], values: Floats, returns: Floats, step_lambda: float) -> Floats:

@@ -11,6 +11,7 @@ The reward is the paper's: that of the slot.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import gymnasium
@@ -20,12 +21,21 @@ import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
-from policies.learned.dl2.credit import Credit, Slot, credit_of
+from policies.learned.dl2.credit import Credit, Floats, Slot, credit_of, values_at_begin
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.state_columns import States
 
 _LOSSES = ("policy_loss", "value_loss", "entropy", "kl")
-Episode = list[Slot]
+
+
+@dataclass
+class Episode:
+    """The slots of an episode. Invariant: all of `slots` have run to their end."""
+
+    slots: list[Slot] = field(default_factory=list)
+    cut: Slot | None = None
+    """The slot in which the episode was cut off, whose rewards are not known; None if all jobs have finished."""
 
 
 class OnPolicyLearning:
@@ -54,7 +64,7 @@ class OnPolicyLearning:
         The round's number determines the weight of the entropy.
         """
         self._random.manual_seed(int(rng.integers(1 << 31)))
-        rows = self._rows([each for each in self._played(seeds) if each])
+        rows = self._rows([each for each in self._played(seeds) if each.slots])
         weight = self._recipe.entropy_weight_in(number)
         losses: list[tuple[float, ...]] = []
         for _ in range(self._recipe.passes):
@@ -68,11 +78,11 @@ class OnPolicyLearning:
         return {**figures, "updates": float(len(losses))}
 
     def _played(self, seeds: list[int]) -> list[Episode]:
-        """Play an episode in each environment. The last slot of one that was cut off is left out."""
+        """Play an episode in each environment."""
         envs = self._envs
         states, _ = envs.reset(seed=cast(Any, seeds))
         goes_on = np.ones(envs.num_envs, dtype=np.bool_)
-        episodes: list[Episode] = [[] for _ in range(envs.num_envs)]
+        episodes = [Episode() for _ in range(envs.num_envs)]
         slots = [Slot() for _ in range(envs.num_envs)]
         while goes_on.any():
             masks, shown = envs.action_masks(), envs.call("shown_tasks")
@@ -87,9 +97,11 @@ class OnPolicyLearning:
                 slot.actions.append(int(actions[row]))
                 slot.log_probs.append(float(log_probs[row]))
                 slot.jobs.append(tuple(job for job, _ in shown[row]))
-                if ended[row] and not truncated[row]:
+                if truncated[row]:
+                    episodes[row].cut = slot
+                elif ended[row]:
                     _note_rewards(slot, (infos["final_info"] if over[row] else infos)["action_rewards"][row])
-                    episodes[row].append(slot)
+                    episodes[row].slots.append(slot)
                     slots[row] = Slot()
             goes_on &= ~over
             states = following
@@ -112,26 +124,30 @@ class OnPolicyLearning:
         return rows
 
     def _credited(self, episode: Episode) -> Mapping[str, npt.NDArray[Any]]:
-        states = np.stack([state for slot in episode for state in slot.states])
-        with torch.inference_mode():
-            values = self._network.job_values(torch.from_numpy(states)).numpy()
-        recipe = self._recipe
+        slots, recipe = episode.slots, self._recipe
+        states = np.stack([state for slot in slots for state in slot.states])
         credit: Credit = credit_of(
-            episode,
-            values,
+            slots,
+            self._values(states),
             gamma=recipe.gamma,
             slot_lambda=recipe.slot_lambda,
             step_lambda=recipe.step_lambda,
+            later=None if episode.cut is None else values_at_begin(episode.cut, self._values(episode.cut.states)),
         )
         return {
             "seen": states,
-            "masks": np.stack([mask for slot in episode for mask in slot.masks]),
-            "actions": np.array([action for slot in episode for action in slot.actions], dtype=np.int64),
-            "log_probs": np.array([each for slot in episode for each in slot.log_probs], dtype=np.float32),
+            "masks": np.stack([mask for slot in slots for mask in slot.masks]),
+            "actions": np.array([action for slot in slots for action in slot.actions], dtype=np.int64),
+            "log_probs": np.array([each for slot in slots for each in slot.log_probs], dtype=np.float32),
             "returns": credit.returns,
             "has_job": credit.has_job,
             "advantages": credit.advantages,
         }
+
+    def _values(self, states: npt.NDArray[np.float32] | list[States]) -> Floats:
+        with torch.inference_mode():
+            values: Floats = self._network.job_values(torch.from_numpy(np.asarray(states))).numpy()
+        return values
 
     def _learn_values(self, rows: Mapping[str, Tensor]) -> float:
         """Make a gradient step of the value network; return its loss."""

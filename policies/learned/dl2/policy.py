@@ -12,18 +12,14 @@ the paper; `policies.learned.dl2.learning`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
-
 from policies.api import Decision, LearningStatus, Outcome, PolicySpec
+from policies.learned.dl2.division import AgentShares
 from policies.learned.dl2.learning.learner import ContinuedLearning
 from policies.learned.dl2.learning.service import ServiceFolder, Weights
 from policies.learned.dl2.learning.settings import LearnSettings
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.serving import Served
-from policies.learned.dl2.slot_state import SlotState
-from policies.learned.dl2.state_columns import WORKER, StateColumns
+from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import NAME, PPO_NAME, trained_network
 from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.training.agents import Logits
@@ -31,7 +27,7 @@ from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState
 from policies.options import layout_named, number
-from policies.ordering.resizing import Resizer, ranges
+from policies.ordering.resizing import Resizer
 from policies.placement.rules import placement_rule
 
 ALL_REDUCE = "dl2-all-reduce"
@@ -53,18 +49,8 @@ class SlotPolicy:
 
     def decide(self, state: ClusterState) -> Decision:
         """Give tasks to jobs until the agent stops, then place the jobs."""
-        low, high = (column.tolist() for column in ranges(state))
-        served = self._served
-        columns, trained = served[1:]
-
-        def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
-            slot = SlotState(state, columns, self._slot_s, low, high)
-            slot.free = gpus
-            for first in range(0, len(order), columns.jobs):
-                _give_tasks(served[0], columns, slot, order[first : first + columns.jobs])
-            return slot.sizes
-
-        decision = self._resizer.decide(state, shares)
+        network, columns, trained = self._served
+        decision = self._resizer.decide(state, AgentShares(network, columns, state, self._slot_s))
         checked = decision if self._guard is None else self._guard.checked(state, decision)
         return noted(trained, state, checked)
 
@@ -144,19 +130,3 @@ class Dl2Ppo(SlotPolicy):
         """The options are those of `dl2`; `weights` are of a training of `dl2-ppo`. Raises WeightsError, ValueError."""
         super().__init__(PPO_NAME, PPO_SOURCE, round_s, layout, guard)
         self._serve(*trained_network(str(weights), PPO_NAME, PPO_NAME))
-
-
-def _give_tasks(network: Logits, columns: StateColumns, slot: SlotState, batch: Sequence[int]) -> None:
-    """Give tasks to the jobs of one batch."""
-    while True:
-        seen, mask = slot.show(batch)
-        if not mask[:-1].any():
-            return
-        with torch.inference_mode():
-            logits = network(torch.from_numpy(seen[None]), torch.from_numpy(mask[None]))[0]
-            action = int(logits.masked_fill(~torch.from_numpy(mask), -torch.inf).argmax())
-        if action == columns.actions - 1:
-            return
-        place, kind = divmod(action, 3)
-        assert kind == WORKER, "all other kinds are masked"
-        slot.give(batch[place])

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from policies.errors import TrainingError, WeightsError
+from policies.errors import TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import FLAT, DL2Network
 from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import ENGINE, JOB, PPO, PPORecipe, Recipe
@@ -57,6 +58,7 @@ def setup(recipe: Recipe) -> TrainingSetup:
         slowdown=("none",),
         papers=("dl2-measured" if recipe.measured else "dl2",),
         window=recipe.jobs,
+        one_by_one=True,
     )
 
 
@@ -193,7 +195,11 @@ def _evaluate(
     columns: StateColumns,
     options: Mapping[str, object],
 ) -> dict[str, Any]:
-    figures = dict(backend.validate(_served(network, columns, options)))
+    try:
+        figures = dict(backend.validate(_served(network, columns, options)))
+    except UnfinishedError as error:
+        run.evaluated_badly(str(error))
+        return {FIGURE: inf}
     actor = {name: tensor for name, tensor in network.state_dict().items() if name.startswith(_ACTOR)}
     run.evaluate(figures[FIGURE], actor, **figures)
     return figures

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from policies.api import parse_policy
 from policies.errors import TrainingError, WeightsError
 from policies.learned.evaluation.evaluation import Evaluation, EvaluationRequest, evaluate
 from policies.learned.training.run.folder_lock import alone
@@ -39,17 +40,24 @@ class Promotion:
 
 
 def promote(
-    system: str, candidate: Path, service: Path, request: EvaluationRequest, on_progress: OnProgress
+    system: str,
+    candidate: Path,
+    service: Path,
+    request: EvaluationRequest,
+    on_progress: OnProgress,
+    *,
+    policy: str | None = None,
 ) -> Promotion:
     """Compare the candidate with the weights in service, and replace these if it is better.
 
     Better means that the 95 % interval (Student's t) of the change of the average JCT, trace by trace, is below zero. Everything of
-    `request` but its policies counts. Raises PolicyError, and OSError.
+    `request` but its policies counts. `policy` names the policy that serves the weights; None: the first of the system. Raises
+    PolicyError, and OSError.
     """
     recover(service)
     _check_folders(system, candidate, service)
     compared = _content(system, candidate), _content(system, service)
-    found = compare(system, candidate, service, request, on_progress)
+    found = compare(system, candidate, service, request, on_progress, policy=policy)
     if found.promoted:
         if (_content(system, candidate), _content(system, service)) != compared:
             raise TrainingError(
@@ -60,11 +68,17 @@ def promote(
 
 
 def compare(
-    system: str, candidate: Path, service: Path, request: EvaluationRequest, on_progress: OnProgress
+    system: str,
+    candidate: Path,
+    service: Path,
+    request: EvaluationRequest,
+    on_progress: OnProgress,
+    *,
+    policy: str | None = None,
 ) -> Promotion:
     """Return what `promote` would do, and change nothing. Raises PolicyError, and OSError."""
     _check_folders(system, candidate, service)
-    present, coming = (_policy(system, folder) for folder in (service, candidate))
+    present, coming = (_policy(system, folder, policy) for folder in (service, candidate))
     request = replace(
         request, system=request.system or system, parsed={one.label: one.made for one in (present, coming)}
     )
@@ -142,11 +156,20 @@ class _Weights:
         return self.name, self.options
 
 
-def _policy(system: str, folder: Path) -> _Weights:
-    """Return how an evaluation makes what acts by the weights in that folder."""
+def _policy(system: str, folder: Path, policy: str | None) -> _Weights:
+    """Return how an evaluation makes what acts by the weights in that folder: that policy, as NAME[:key=value,...]; None: the
+    system's first policy, or its agent if it has none."""
     found = find_system(system)
     if any(mark in str(folder) for mark in ",="):
         raise WeightsError(f"{folder} has a comma or an equals sign in its name; rename it")
+    if policy is not None:
+        name, options = parse_policy(policy)
+        if name not in found.policies or "weights" in options:
+            there = ", ".join(found.policies) or "none"
+            raise TrainingError(
+                f"--policy is {policy!r}; give a policy that serves weights of {system} ({there}), without weights"
+            )
+        return _Weights(name, {**options, "weights": str(folder)})
     if found.policies:  # what serves them: an agent's environment may have other rules, such as no minimum of GPUs
         return _Weights(found.policies[0], {"weights": str(folder)})
     if found.agent is None:

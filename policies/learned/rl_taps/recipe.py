@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policies.errors import TrainingError
+from policies.learned.rl_taps.image_columns import PAPER
 
 ONE_HOT, SCALED = "one-hot", "scaled"
 STATIC, STREAMING = "static", "streaming"
@@ -47,6 +48,8 @@ class Recipe:
     """Gradient steps of reinforcement learning (the paper: 50 epochs of 200 / B); 0: imitation alone."""
     validate_every: int = 10
     """Rounds between two validations, in both phases."""
+    widest: int = PAPER.widest
+    """Most GPUs of a job; larger jobs of the user's traces are left out of the episodes."""
     hidden: int = 528
     """Units of the hidden layer."""
     colours: str = ONE_HOT
@@ -69,7 +72,7 @@ class Recipe:
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""
         for name in (
-            "jobs", "max_steps", "sequences", "fresh_every", "batch", "validate_every", "hidden", "learning_rate",
+            "jobs", "max_steps", "sequences", "fresh_every", "batch", "validate_every", "widest", "hidden", "learning_rate",
             "imitation_updates", "imitation_batch", "imitation_learning_rate",
         ):  # fmt: skip
             if not getattr(self, name) > 0:

@@ -78,6 +78,7 @@ def setup(recipe: Recipe) -> TrainingSetup:
         cluster=CLUSTER,
         slowdown=("none",),
         papers=("rl-taps",),
+        places=lambda _, gpus: gpus <= recipe.widest,
         window=recipe.jobs,
     )
 
@@ -85,18 +86,21 @@ def setup(recipe: Recipe) -> TrainingSetup:
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries. The number of GPUs is among the settings, because the network depends on it."""
     gpus = sum(backend.gpus)
+    kept = settings_of(recipe)
+    if recipe.widest == PAPER.widest:
+        del kept["widest"]  # as in the cards of earlier trainings, which can be continued so
     shapes = (f"{len(backend.gpus)} nodes, {gpus} GPUs",)
     return CardDetails(
         encoder=ENCODER,
         shapes=shapes,
-        settings={**settings_of(recipe), "gpus": gpus},
+        settings={**kept, "gpus": gpus},
         trained_range=with_elastic_jobs(backend.trained_range()),
     )
 
 
-def columns_of(gpus: int) -> ImageColumns:
-    """Return the form of the images of that many GPUs."""
-    return replace(PAPER, gpus=gpus)
+def columns_of(gpus: int, widest: int = PAPER.widest) -> ImageColumns:
+    """Return the form of the images of that many GPUs, and of jobs of at most `widest`."""
+    return replace(PAPER, gpus=gpus, widest=widest)
 
 
 def agent(folder: str) -> AgentInEnvironment:
@@ -124,7 +128,7 @@ def trained_network(folder: str, shipped: str = NAME) -> tuple[RlTapsNetwork, Im
     place, name = weights.located(folder, NAME, shipped)
     _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
-        columns = columns_of(int(card.recipe["gpus"]))
+        columns = columns_of(int(card.recipe["gpus"]), int(card.recipe.get("widest", PAPER.widest)))
         network = RlTapsNetwork(columns, int(card.recipe["hidden"]), str(card.recipe["colours"]))
         _options(card.recipe)
     except (KeyError, ValueError, TypeError) as error:
@@ -143,12 +147,13 @@ def halves(network: RlTapsNetwork) -> dict[str, torch.Tensor]:
 
 def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the environment's options."""
-    return {name: settings[name] for name in ("max_steps", "restart_s", "reward", "idle_weight", "fewer_weight")}
+    names = ("max_steps", "restart_s", "reward", "idle_weight", "fewer_weight")
+    return {**{name: settings[name] for name in names}, "widest": settings.get("widest", PAPER.widest)}
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Imitate the rule of blocks; then make one gradient step in each round, on the episodes of `batch` sequences."""
-    columns = columns_of(sum(backend.gpus))
+    columns = columns_of(sum(backend.gpus), recipe.widest)
     options = _options(settings_of(recipe))
     envs = backend.envs(ENVIRONMENT, recipe.batch * recipe.episodes, **options)
     if envs.single_observation_space.shape != columns.shape:

@@ -31,7 +31,9 @@ def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int
         if name not in known:
             also = f", and presets: {', '.join(system.presets)}" if system.presets else ""
             raise TrainingError(f"the recipe of {system.name} has no field {name!r}; it has {', '.join(known)}{also}")
-    return replace(defaults, **{name: _value(name, text, getattr(defaults, name)) for name, text in texts.items()})
+    return replace(
+        defaults, **{name: _value(text, known[name], getattr(defaults, name)) for name, text in texts.items()}
+    )
 
 
 def _preset(system: TrainableSystem, name: str | None) -> Any:
@@ -50,19 +52,21 @@ def _parted(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _value(name: str, text: str, like: object) -> object:
-    """Return the text as a value of the default's type: slashes separate a tuple's parts, `none` is None."""
+def _value(text: str, field: Field[Any], like: object) -> object:
+    """Return the text as a value of the default's type: slashes part a tuple, and `none` is None where that is its default."""
+    if field.default is None and text.lower() == "none":
+        return None
     try:
         if isinstance(like, tuple):
             return tuple(_plain(part, like[0] if like else "") for part in text.split("/"))
         return _plain(text, like)
     except (KeyError, ValueError):
-        raise TrainingError(f"{name} cannot be {text!r}; give something like {name}={_shown(like)}") from None
+        raise TrainingError(
+            f"{field.name} cannot be {text!r}; give something like {field.name}={_shown(like)}"
+        ) from None
 
 
 def _plain(text: str, like: object) -> object:
-    if text.lower() == "none":
-        return None
     match like:
         case bool():
             return _WORDS[text.lower()]

@@ -25,6 +25,7 @@ the group `headway.grounds` a function of a `TrainingSetup` and a `SetupOverride
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,6 +65,10 @@ class WorkloadSpec:
     """Numbers and words; several numbers as a tuple."""
 
 
+Places = Callable[[Sequence[int], int], bool]
+"""Returns whether a job of so many GPUs (second) can be placed on an empty cluster whose nodes have so many GPUs each (first)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
     """The workloads, cluster and seeds that a system is trained on unless the user gives others.
@@ -81,6 +86,10 @@ class TrainingSetup:
     """Papers whose model profiles are used; empty: those of all papers."""
     window: int = 256
     """Jobs of an episode, where the user gives traces."""
+    places: Places | None = None
+    """Jobs of the user's traces that the system's environment cannot place are left out of its episodes; None: it places all."""
+    one_by_one: bool = False
+    """True: the environment gives one GPU after the other, so in episodes, jobs of the user's traces run from one GPU on."""
     training_seeds: Sequence[int] = TRAINING_SEEDS
     validation_seeds: Sequence[int] = VALIDATION_SEEDS
 
@@ -122,6 +131,8 @@ class EpisodeResult:
     """JCT of every job, in order of submission; queueing included."""
     kept: Any = None
     """Result of the caller's `keep` for the policy after its run."""
+    unfinished: str = ""
+    """The jobs that the policy left unfinished, in a sentence; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +200,7 @@ class SimulationBackend(Protocol):
         """Return means over the validation traces, which are used neither for training nor for tests: FIGURE first, all finite.
 
         An agent acts in its environment on these traces, with the backend's cluster. Networks must be on the CPU. Raises
-        TrainingError for a policy or an agent that leaves jobs unfinished.
+        UnfinishedError for a policy or an agent that leaves jobs unfinished, and TrainingError.
         """
 
     def outcomes(self, agent: AgentInEnvironment) -> Mapping[str, float]:
@@ -204,6 +215,9 @@ class SimulationBackend(Protocol):
         used in training. None: five seeds, or all of them. Runs of users' traces begin on the cluster as the policy `warm_up` of
         the overrides left it; beside an agent, which cannot begin there, all begin on an empty cluster. Raises TrainingError.
         """
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn the backend's own errors in the `with` block, such as those of its environments, into TrainingError."""
 
     def close(self) -> None:
         """Close the environments that were made."""

@@ -73,18 +73,19 @@ def train(request: TrainingRequest, progress: TrainingProgress | None = None) ->
         for note in backend.notes:
             progress.say(note)
         progress.say(f"{request.folder}: {request.system} is trained on {backend.data}")
-        card = _card(request, system, recipe, backend)
-        with TrainingRun(
-            request.folder,
-            card,
-            resume=request.resume,
-            better=system.better,
-            patience=system.patience,
-            point_every_s=request.point_every_s,
-            progress=progress,
-            device=request.device,
-        ) as run:
-            carry_out(run, backend, recipe)
+        with backend.errors():
+            card = _card(request, system, recipe, backend)
+            with TrainingRun(
+                request.folder,
+                card,
+                resume=request.resume,
+                better=system.better,
+                patience=system.patience,
+                point_every_s=request.point_every_s,
+                progress=progress,
+                device=request.device,
+            ) as run:
+                carry_out(run, backend, recipe)
         return TrainingResult(_best(run), card.system, run.best_folder, system, time.monotonic() - begin)
     finally:
         backend.close()

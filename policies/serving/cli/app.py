@@ -74,6 +74,9 @@ def serve(
     """Serve a policy over gRPC until SIGTERM or SIGINT."""
     import asyncio
 
+    from policies.serving.runtime.arithmetic import use_one_thread
+
+    use_one_thread()  # numpy and torch read the variables when they are imported, which follows
     from policies.api import load_policy, parse_policy
     from policies.errors import PolicyError
     from policies.serving.server import serve as serve_policy

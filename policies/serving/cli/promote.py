@@ -21,6 +21,15 @@ Candidate = Annotated[
 Over = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Folder of the weights in service, which are replaced.")
 ]
+Served = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="The policy that serves the weights, by which they are judged; it can have options (NAME:key=value,...).",
+        show_default="the system's first",
+    ),
+]
 Undo = Annotated[bool, typer.Option("--undo", help="Return to the weights before the last promotion.")]
 Shipped = Annotated[
     bool, typer.Option("--shipped", help="Return to the weights that the policy began with, such as the shipped ones.")
@@ -31,6 +40,7 @@ def promote(
     system: System,
     candidate: Candidate = None,
     over: Over = None,
+    policy: Served = None,
     undo: Undo = False,
     shipped: Shipped = False,
     traces: options.Traces = None,
@@ -62,7 +72,7 @@ def promote(
             settings=tuple(settings or ()),
             seeds=seeds,
         )
-        found = promotion.promote(system, candidate, over, request, lambda _: None)
+        found = promotion.promote(system, candidate, over, request, lambda _: None, policy=policy)
     except (PolicyError, OSError) as error:
         options.fail("promote", error)
     typer.echo(_as_json(found) if as_json else _as_text(found, over))

@@ -110,6 +110,10 @@ def test_the_controllers_user_may_enter_where_the_policy_server_listens() -> Non
     assert "m slurm headway" in (UNITS / "sysusers.d" / "headway.conf").read_text()
 
 
+def test_the_policy_server_computes_in_one_thread() -> None:
+    assert "\nEnvironment=OMP_NUM_THREADS=1\n" in (UNITS / "headway-policy.service").read_text()
+
+
 def test_users_can_be_made_by_systemd_before_246() -> None:
     """Rocky Linux 8 has systemd 239, which refuses an id with a primary group (`-:headway`)."""
     lines = [line.split() for line in (UNITS / "sysusers.d" / "headway.conf").read_text().splitlines()]

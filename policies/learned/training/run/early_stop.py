@@ -39,6 +39,10 @@ class EarlyStop:
         self.since += 1
         return False
 
+    def miss(self) -> None:
+        """Record that there was no figure, which counts as one that was not better."""
+        self.since += self.best is not None
+
     def _gain(self, figure: float, best: float) -> float:
         return best - figure if self.better == "lower" else figure - best
 

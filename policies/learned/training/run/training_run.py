@@ -192,6 +192,14 @@ class TrainingRun:
             self.enough()
         return is_better
 
+    def evaluated_badly(self, why: str) -> None:
+        """Record that the weights could not be validated, which counts as the worst figure, and say why."""
+        self._round("evaluate")
+        self.early.miss()
+        self._progress.say(f"these weights do not count: {why}")
+        if self.early.is_over:
+            self.enough()
+
     def enough(self) -> None:
         """End the phase after this round."""
         self._round("enough")

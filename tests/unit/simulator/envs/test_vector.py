@@ -20,6 +20,7 @@ from simulator.envs.vector import ProcessVectorEnv
 from simulator.errors import SettingError, WorkerError
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.traces.generators.contention_rl import ContentionRL
+from simulator.traces.trace import NS_PER_S, Trace
 
 MAKE = partial(ContentionEnv, traces=ContentionRL(jobs=6), slowdown=("max-min",))
 
@@ -119,6 +120,15 @@ def test_an_environment_that_raises_is_an_error_with_its_traceback(workers: int)
     with pytest.raises(WorkerError, match="ZeroDivisionError: the third step"):
         envs.step([0, 0])
     assert not any(process.is_alive() for process in envs.processes)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_that_the_user_can_mend_is_its_message_alone(workers: int) -> None:
+    trace = Trace.of("wide", ["1"], np.zeros(1, dtype=np.int64), [24], [NS_PER_S])
+    envs = ProcessVectorEnv(partial(ContentionEnv, traces=(trace,), cluster="3x8"), 2, workers=workers)
+    with pytest.raises(WorkerError, match="a job of 24 GPUs cannot be divided evenly") as caught:
+        envs.reset(seed=1)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_an_environment_that_cannot_be_pickled_is_an_error() -> None:

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from policies.api import Decision, PolicySpec, load_policy
-from policies.errors import TrainingError
+from policies.errors import TrainingError, UnfinishedError
 from policies.learned.training.agents import AgentInEnvironment, UniformAgent
 from policies.learned.training.systems import FIGURE, TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec
 from policies.model import ClusterState
@@ -40,6 +40,7 @@ SETUP = TrainingSetup(
     slowdown=("pair-table",),
     window=20,
 )
+CLUSTER = Cluster.uniform(2, 4)
 SACCT = "JobIDRaw|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES|User|Account|Partition|State|JobName"
 
 
@@ -189,6 +190,67 @@ def test_policies_are_compared_from_a_warm_cluster(tmp_path: Path, overrides: di
     assert [each["avg_jct_s"] for each in fifo] != [each["avg_jct_s"] for each in fewest]
 
 
+def submitted_at(path: Path, seconds: list[int]) -> Path:
+    rows = [f"{row},{second},1,600" for row, second in enumerate(seconds)]
+    path.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("min_gpus", "2"),
+        ("max_gpus", "4"),
+        ("epochs", "5000"),
+        ("num_ps", "0"),
+        ("length_steps", "7"),
+    ],
+)
+def test_all_columns_that_change_a_training_count_for_the_digest(tmp_path: Path, column: str, value: str) -> None:
+    def digest(min_gpus: str, max_gpus: str, epochs: str, num_ps: str, length_steps: str, name: str = "x") -> str:
+        path = tmp_path / "mine.csv"
+        row = f"{min_gpus},{max_gpus},{epochs},{num_ps},{length_steps},{name}"
+        head = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,epochs,num_ps,length_steps,name"
+        path.write_text("\n".join([head, *(f"{job},{60 * job},2,600,{row}" for job in range(40))]) + "\n")
+        return of_files([str(path)], CLUSTER, 20).sha256
+
+    usual = {"min_gpus": "1", "max_gpus": "2", "epochs": "10", "num_ps": "1", "length_steps": "3"}
+    assert digest(**usual) == digest(**usual, name="y")
+    assert digest(**usual) != digest(**{**usual, column: value})
+
+
+def test_the_digest_of_a_trace_without_these_columns_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    path = submitted_at(tmp_path / "plain.csv", [60 * job for job in range(40)])
+    found = of_files([str(path)], CLUSTER, 20).sha256
+    assert found == "82322701e6a5d13a95b7580aae8e4e2b60679fa7578a090fc45eec274af67693"
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_jobs_for_training_and_validation_are_never_compared_on(tmp_path: Path, windows: bool) -> None:
+    # Given an array job of 60 tasks across both cuts of the trace, at 60 % and 80 %
+    seconds = [60 * min(row, 40) for row in range(100)] + [60 * row for row in range(100, 120)]
+    path = submitted_at(tmp_path / "array.csv", seconds)
+    # When it is divided
+    data = of_files([str(path)], CLUSTER, 5, windows_of_tests=windows)
+    # Then the parts begin at the next instant, also where most of the last fifth is left out
+    rows = [row for part in data.parts for row in range(part.part.begin, part.part.end)]
+    assert rows == list(range(100, 120))
+    assert data.parts[0].trace.submit_ns[99] < data.parts[0].trace.submit_ns[100]
+    used = {job for trace in (*data.training, *data.validation) for job in trace.job_ids}
+    assert not used & {data.parts[0].trace.job_ids[row] for row in rows}
+
+
+def test_policies_are_not_compared_where_no_job_comes_after_the_training(tmp_path: Path) -> None:
+    path = submitted_at(tmp_path / "batch.csv", [0] * 40)
+    its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),)))
+    assert sum(map(len, its.data_of.training)) == 24  # it is good for a training
+    assert any("policies are not compared on it" in note for note in its.notes)
+    with pytest.raises(TrainingError, match="no job was submitted after those for training"):
+        its.compare({"fifo": load_policy("fifo")}, None, lambda _share: None)
+    whole = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True, windows=False))
+    assert [part.part.text() for part in whole.data_of.parts] == ["jobs 1 to 40"]
+
+
 def test_beside_an_agent_all_begin_on_an_empty_cluster(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "mine.csv")
     its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True))
@@ -288,7 +350,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorBackend) -> None:
 
 
 def test_a_policy_that_starts_no_job_is_reported(made: SimulatorBackend) -> None:
-    with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d unfinished"):
+    with pytest.raises(UnfinishedError, match=r"idle left 16 of 16 jobs of contention-rl-50\d unfinished"):
         made.validate(Idle())
 
 

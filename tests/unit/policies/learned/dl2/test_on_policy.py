@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from policies.errors import TrainingError
-from policies.learned.dl2.credit import Slot, credit_of
+from policies.learned.dl2.credit import Slot, credit_of, values_at_begin
 from policies.learned.dl2.network import SHARED, DL2Network
 from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import PPO, Recipe
@@ -45,6 +45,34 @@ def test_a_jobs_return_follows_it_from_row_to_row() -> None:
     assert found.advantages == pytest.approx([1.75, 0.3])
     bootstrapped = credit_of(slots, values, gamma=0.5, slot_lambda=0.0, step_lambda=0.5)
     assert bootstrapped.returns[0] == pytest.approx([1.0, 0.6, 0.0])
+
+
+def test_where_an_episode_was_cut_off_the_values_of_its_jobs_take_the_place_of_returns() -> None:
+    kept, cut = slot([(4, 7)], {4: 1.0, 7: 0.1}), slot([(7,), (7,), (8,)], {})
+    values = np.array([[0.0, 0.0, 9.0]], dtype=np.float32)
+    after = values_at_begin(cut, np.array([[0.9, 9.0, 9.0], [0.3, 9.0, 9.0], [0.4, 9.0, 9.0]], dtype=np.float32))
+    assert after == pytest.approx({7: 0.9, 8: 0.4})
+    found = credit_of([kept], values, gamma=0.5, slot_lambda=0.5, step_lambda=0.5, later=after)
+    assert found.returns[0] == pytest.approx([1.0, 0.55, 0.0])
+
+
+def test_the_slot_in_which_an_episode_was_cut_off_counts_by_its_values_alone() -> None:
+    found, columns = small_backend(), StateColumns(OURS.concurrent, 8)
+    torch.manual_seed(0)
+    network = DL2Network(columns, OURS.neurons, OURS.layers, kind=SHARED, value_per_job=True)
+    try:
+        envs = found.envs(ENVIRONMENT, 2, workers=0, concurrent=OURS.concurrent, reward="job", max_steps=20)
+        learning = OnPolicyLearning(envs, network, OURS)
+        episodes = learning._played([1, 2])
+        credited = [learning._credited(each) for each in episodes if each.slots]
+        ended = [learning._credited(replace(each, cut=None)) for each in episodes if each.slots]
+    finally:
+        found.close()
+    assert credited
+    assert all(each.cut is not None and len(each.cut.states) > 0 for each in episodes)
+    for cut_off, over in zip(credited, ended, strict=True):
+        assert len(cut_off["actions"]) == len(over["actions"])
+        assert not np.array_equal(cut_off["returns"], over["returns"])
 
 
 def test_advantages_within_a_slot_are_not_discounted() -> None:
@@ -100,7 +128,7 @@ def test_a_round_learns_values_of_jobs_and_then_the_policy(critic_only: bool) ->
     finally:
         found.close()
     # A job's parts of the rewards add up to 1, so those of an episode are its jobs.
-    assert [sum(sum(of.rewards.values()) for of in episode) for episode in played] == pytest.approx([5.0, 5.0])
+    assert [sum(sum(of.rewards.values()) for of in episode.slots) for episode in played] == pytest.approx([5.0, 5.0])
     assert figures["updates"] > 0
     changed = {name.split(".")[0] for name, each in network.state_dict().items() if not each.equal(before[name])}
     assert changed == ({"critic"} if critic_only else {"actor", "critic"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from policies.errors import TrainingError, WeightsError
+from policies.errors import TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import SHARED, DL2Network
 from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import PPO, Recipe
@@ -20,10 +21,13 @@ from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
+from policies.learned.training.run.progress import TrainingProgress
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
+from simulator.traces.trace import NS_PER_S, Trace
+from simulator.traces.write import write_trace
 from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
@@ -40,15 +44,20 @@ def small_backend() -> SimulationBackend:
     return simulator_backend(replace(setup(RECIPE), cluster="2x8", validation_seeds=(500,)), SetupOverrides())
 
 
+def run_of(found: SimulationBackend, recipe: Recipe, folder: Path, resume: bool = False) -> TrainingRun:
+    details = SYSTEM.card(recipe, found)
+    card = draft(
+        system="dl2", recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
+        data_sha256=found.data_sha256,
+    )  # fmt: skip
+    progress = TrainingProgress(io.StringIO())
+    return TrainingRun(folder, card, resume=resume, better="lower", point_every_s=0.0, progress=progress)
+
+
 def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict[str, weights.Array]:
     found = small_backend()
     try:
-        details = SYSTEM.card(recipe, found)
-        card = draft(
-            system="dl2", recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
-            data_sha256=found.data_sha256,
-        )  # fmt: skip
-        with TrainingRun(folder, card, resume=resume, better="lower", point_every_s=0.0) as run:
+        with run_of(found, recipe, folder, resume) as run:
             SYSTEM.train(run, found, recipe)
     finally:
         found.close()
@@ -94,6 +103,58 @@ def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
         ("concurrent",),
     )
     assert isinstance(served.agent, NetworkAgent)
+
+
+def test_jobs_with_a_minimum_are_trained_on_from_one_gpu_on(tmp_path: Path) -> None:
+    # Given a trace of jobs that need four GPUs, to which the teacher gives two
+    jobs = 40
+    ids, submit = [str(row) for row in range(jobs)], np.arange(jobs) * 600 * NS_PER_S
+    write_trace(Trace.of("mine", ids, submit, [4] * jobs, [3000 * NS_PER_S] * jobs), tmp_path / "mine.csv")
+    recipe = replace(RECIPE, supervised_rounds=1, supervised_updates=5, rounds=0)
+    given = SetupOverrides(traces=(str(tmp_path / "mine.csv"),), cluster="4x8")
+    found = simulator_backend(setup(recipe), given)
+    # When dl2 is trained on it
+    try:
+        with run_of(found, recipe, tmp_path / "run") as run:
+            SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    # Then it learns, and the remark says in what jobs differ; policies are compared on jobs with their minimum
+    assert (tmp_path / "run" / "best" / "dl2.safetensors").is_file()
+    assert [note.rpartition(": ")[2] for note in found.notes] == [
+        "40 jobs that need more than one GPU run from one GPU on in episodes"
+    ]
+    assert {tuple(part.trace.min_gpus.tolist()) for part in found.data_of.parts} == {(4,) * jobs}
+    assert found.data_sha256 != simulator_backend(replace(setup(recipe), one_by_one=False), given).data_sha256
+
+
+class Once:
+    """A backend in which the agent leaves jobs unfinished in its second validation, after the teacher's and its first."""
+
+    def __init__(self, backend: SimulationBackend) -> None:
+        self._backend = backend
+        self.validations = 0
+
+    def validate(self, policy: Any) -> Any:
+        self.validations += 1
+        if self.validations == 3:
+            raise UnfinishedError("the agent left 1 of 5 jobs unfinished")
+        return self._backend.validate(policy)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+def test_a_validation_that_leaves_jobs_unfinished_is_the_worst_and_the_training_goes_on(tmp_path: Path) -> None:
+    found: Any = Once(small_backend())
+    try:
+        with run_of(found, RECIPE, tmp_path) as run:
+            SYSTEM.train(run, found, RECIPE)
+    finally:
+        found.close()
+    assert found.validations > 3
+    assert run.early.best is not None
+    assert np.isfinite(run.early.best)
 
 
 @pytest.mark.parametrize("critic_only", [True, False])

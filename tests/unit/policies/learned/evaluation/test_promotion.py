@@ -21,6 +21,8 @@ SYSTEM = "headway-rl"
 ENCODER = "headway-rl/2"
 _REQUEST = EvaluationRequest(policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=24",))
 
+_FIVE = EvaluationRequest(policies=(), overrides=SetupOverrides(cluster="4x8"), seeds=5)
+
 
 def folder_of(path: Path, factor: float) -> Path:
     """The folder of a training whose weights are the shipped ones times this factor."""
@@ -89,6 +91,38 @@ def test_the_weights_that_are_compared_are_those_that_are_promoted(
     assert set(made) == {"service", name}
 
 
+@pytest.mark.parametrize(
+    ("policy", "name", "options"),
+    [
+        (None, "rl-base", {}),
+        ("rl-hybrid", "rl-hybrid", {}),
+        ("rl-hybrid:greedy=one", "rl-hybrid", {"greedy": "one"}),
+    ],
+)
+def test_weights_are_judged_by_the_policy_that_serves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str | None, name: str, options: dict[str, str]
+) -> None:
+    folders = [tmp_path / "service", tmp_path / "candidate"]
+    for folder in folders:
+        (folder / "best").mkdir(parents=True)
+        (folder / "best" / "contention-rl.json").write_text("{}")
+    made: list[tuple[str, dict[str, object]]] = []
+    monkeypatch.setattr(evaluation, "find_backend", lambda *_: pytest.fail("not asked for a comparison"))
+    monkeypatch.setattr(evaluation, "load_policy", lambda *given: made.append(given))
+    with pytest.raises(pytest.fail.Exception):
+        promote("contention-rl", folders[1], folders[0], _FIVE, lambda _: None, policy=policy)
+    assert made == [(name, {**options, "weights": str(folder)}) for folder in folders]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "headway-rl:weights=mine", "rl-base"])
+def test_a_policy_that_does_not_serve_the_weights_is_refused(tmp_path: Path, policy: str) -> None:
+    service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
+    command = ["promote", SYSTEM, str(candidate), "--over", str(service), "--policy", policy]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "give a policy that serves weights of headway-rl (headway-rl)" in result.output
+
+
 def test_one_window_has_no_interval(tmp_path: Path) -> None:
     service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
     found = replayed(candidate, service, seeds=1)
@@ -112,8 +146,8 @@ def test_weights_that_have_changed_since_the_comparison_are_left_alone(
     service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
     compare = promotion.compare
 
-    def meanwhile(*values: Any) -> Promotion:
-        found = compare(*values)
+    def meanwhile(*values: Any, **named: Any) -> Promotion:
+        found = compare(*values, **named)
         folder_of(service, 3.0)
         return found
 

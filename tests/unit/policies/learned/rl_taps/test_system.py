@@ -22,6 +22,8 @@ from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, draft
+from simulator.traces.trace import NS_PER_S, Trace
+from simulator.traces.write import write_trace
 from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
@@ -220,3 +222,24 @@ def test_the_presets_are_the_papers_trainings() -> None:
     paper, streaming = SYSTEM.presets["paper"], SYSTEM.presets["streaming"]
     assert paper.rounds * paper.batch == 50 * 200
     assert (streaming.rounds * streaming.batch, streaming.data) == (50 * 60, STREAMING)
+
+
+@pytest.mark.parametrize("widest", [PAPER.widest, 16])
+def test_jobs_of_more_gpus_than_a_slot_shows_are_left_out_unless_slots_are_wider(tmp_path: Path, widest: int) -> None:
+    recipe = replace(RECIPE, widest=widest, rounds=0)
+    jobs = 50
+    sizes = [16 if row % 5 == 0 else 2 for row in range(jobs)]
+    ids, submit = [str(row) for row in range(jobs)], np.arange(jobs) * 60 * NS_PER_S
+    write_trace(Trace.of("mine", ids, submit, sizes, [300 * NS_PER_S] * jobs), tmp_path / "mine.csv")
+    found = simulator_backend(setup(recipe), SetupOverrides(traces=(str(tmp_path / "mine.csv"),), cluster="4x4"))
+    try:
+        card = card_of(recipe, found)
+        with TrainingRun(tmp_path / "run", card, resume=False, better="lower") as run:
+            SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    assert [note.rpartition(": ")[2] for note in found.notes] == (
+        [] if widest == 16 else ["10 jobs of a number of GPUs that the system cannot place (16)"]
+    )
+    assert card.recipe.get("widest", PAPER.widest) == widest
+    assert agent(str(tmp_path / "run")).options["widest"] == widest

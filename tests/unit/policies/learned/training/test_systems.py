@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
+    CardDetails,
     SetupOverrides,
+    SimulationBackend,
+    TrainableSystem,
     TrainingSetup,
     WorkloadSpec,
     find_backend,
     find_system,
     system_names,
 )
+from policies.learned.training.train import TrainingRequest, train
 from tests.unit.policies.learned.examples.toy_system import SYSTEM, Recipe, setup
 
 Install = Callable[..., None]
@@ -80,6 +85,9 @@ def test_a_recipe_from_the_command_line() -> None:
     )
     assert recipe_of(SYSTEM) == Recipe()
     assert recipe_of(SYSTEM, ["limit=none"]).limit is None
+    limited = replace(SYSTEM, presets={"limited": Recipe(limit=3.0)})
+    assert recipe_of(limited, ["preset=limited", "limit=none"]).limit is None
+    assert recipe_of(SYSTEM, ["mix=none"]).mix == "none"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +98,9 @@ def test_a_recipe_from_the_command_line() -> None:
         (["rate="], ["'rate='", "name=value"]),
         (["rate=fast"], ["rate cannot be 'fast'", "rate=0.5"]),
         (["sizes=1/x"], ["sizes cannot be '1/x'", "sizes=1/2"]),
+        (["rate=none"], ["rate cannot be 'none'", "rate=0.5"]),
+        (["sizes=1/none"], ["sizes cannot be '1/none'", "sizes=1/2"]),
+        (["careful=none"], ["careful cannot be 'none'", "careful=false"]),
         (["careful=maybe"], ["careful cannot be 'maybe'", "careful=false"]),
         (["rounds=3"], ["--rounds", "set the same field"]),
     ],
@@ -119,3 +130,34 @@ def test_a_preset_is_a_recipe_of_which_settings_change_fields() -> None:
         recipe_of(system, ["speed=1"])
     with pytest.raises(TrainingError, match=r"no preset 'long'; its presets: none"):
         recipe_of(SYSTEM, ["preset=long"])
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A recipe without fields but the rounds."""
+
+    rounds: int = 1
+
+
+def _in_an_environment(_run: TrainingRun, backend: SimulationBackend, _recipe: Nothing) -> None:
+    backend.envs("headway/Contention-v0", 2, workers=0).reset(seed=1)
+
+
+WIDE = TrainableSystem(
+    name="wide",
+    summary="its jobs cannot be divided evenly among its nodes",
+    recipe=Nothing,
+    setup=lambda _: TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"demands": (24,)}),), cluster="3x8"),
+    card=lambda _, backend: CardDetails("wide/1", (f"{len(backend.gpus)} nodes",)),
+    train=_in_an_environment,
+)
+
+
+def test_an_error_of_an_environment_ends_a_training_with_its_message(install: Install, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs torch")
+    pytest.importorskip("tensorboard", reason="training needs TensorBoard")
+    install("headway.systems", wide="tests.unit.policies.learned.training.test_systems:WIDE")
+    request = TrainingRequest(system="wide", folder=tmp_path / "run", overrides=SetupOverrides())
+    with pytest.raises(TrainingError, match="a job of 24 GPUs cannot be divided evenly") as caught:
+        train(request)
+    assert "Traceback" not in str(caught.value)
