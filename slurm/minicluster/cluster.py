@@ -131,7 +131,8 @@ class MiniCluster(RunningCluster):
     def _boot(self) -> None:
         deadline = time.monotonic() + self.spec.boot_timeout_s
         with self._store.machine_lock():
-            hosts = self._found = Hosts(boot.plan(self.spec), self._store)
+            others = [record for record in self._store.records() if record.name != self.name]
+            hosts = self._found = Hosts(boot.plan(self.spec, others), self._store)
             self._store.write(hosts.record)
             network.build(self.spec, hosts.names, hosts.addresses)
         boot.write_files(self.spec, hosts.record)

@@ -73,6 +73,15 @@ def test_a_folder_of_ones_own_is_left_empty(name: str) -> None:
     assert traces(name) == []
 
 
+def test_a_folder_in_use_is_refused_to_another_cluster(name: str) -> None:
+    with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=0)) as cluster:
+        other = MiniCluster(ClusterSpec(name=unique_name(), nodes=1, gpus=0, directory=cluster.directory / "work"))
+        with pytest.raises(MiniClusterError, match=rf"mini-cluster {name} has its files in"), other:
+            pass
+        assert (cluster.directory / "work").exists()
+        cluster.wait_idle()
+
+
 def test_a_boot_that_fails_says_why_and_leaves_nothing(name: str) -> None:
     with pytest.raises(MiniClusterError, match=r"slurmctld ended: .*TRES gres/nonsense"):
         MiniCluster(ClusterSpec(name=name, nodes=1, extra_conf=("AccountingStorageTRES=gres/nonsense",))).up()
