@@ -16,6 +16,7 @@ from slurm.minicluster.host.network import CONTROLLER, LinkBytes
 from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import NameLock, RecordStore
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
+from slurm.signals import signals_deferred
 
 __all__ = [
     "AlreadyRunningError",
@@ -94,7 +95,7 @@ class MiniCluster(RunningCluster):
         """Remove everything; do nothing when this object owns no cluster. SIGINT and SIGTERM take effect afterwards."""
         if self._lock is None:
             return
-        with teardown.signals_deferred():
+        with signals_deferred():
             record = self._store.read(self.name) or (self._found.record if self._found is not None else None)
             if record is not None:
                 teardown.take_down(record, self._store)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm.errors import MiniClusterError, NotRunningError
 from slurm.minicluster.host import cgroups, namespaces, network
 from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import Record, RecordStore, boot_id
+from slurm.signals import signals_deferred
 
 MARKER = ".headway-minicluster"
 """File in the folder of a cluster: everything beside it may be deleted, with the cluster that it names."""
@@ -52,16 +52,6 @@ def _take_down_recorded(name: str, store: RecordStore) -> None:
     if record is None:
         raise NotRunningError(f"mini-cluster {name}: no such cluster; `headway-minicluster status` lists all")
     take_down(record, store)
-
-
-@contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Delay SIGINT, SIGTERM and SIGHUP until after the block, because an interrupted deletion leaves things behind."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prepare_directory(directory: Path, others: Sequence[Record] = ()) -> bool:

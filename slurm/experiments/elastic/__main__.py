@@ -20,6 +20,7 @@ from slurm.errors import MiniClusterError
 from slurm.experiments.elastic.live_cluster import ElasticCluster, Ended, Stops, elastic_cluster
 from slurm.experiments.elastic.mix import ElasticJob, arrivals
 from slurm.prerequisites import missing
+from slurm.signals import end_on_signals
 
 RESULTS, FILE = Path("bench-results"), "elastic.json"
 _TIMEOUT_S = 1800.0
@@ -56,6 +57,7 @@ class Turn:
 def main() -> int:
     """The command line."""
     options = _parse()
+    end_on_signals()  # the cluster goes with the command
     says = Console(stderr=True)
     if reasons := missing():
         says.print(f"[red]{'; '.join(reasons)}")

@@ -22,6 +22,7 @@ from slurm.errors import MiniClusterError
 from slurm.experiments.racks.live_cluster import Ended, RackCluster, rack_cluster
 from slurm.experiments.racks.mix import RackJob, arrivals
 from slurm.prerequisites import missing
+from slurm.signals import end_on_signals
 
 RESULTS, FILE = Path("bench-results"), "racks.json"
 USUAL = "marl:schedulers=racks;contention-greedy"
@@ -59,6 +60,7 @@ class Turn:
 def main() -> int:
     """The command line."""
     options = _parse()
+    end_on_signals()  # the cluster goes with the command
     says = Console(stderr=True)
     if reasons := missing():
         says.print(f"[red]{'; '.join(reasons)}")
