@@ -77,7 +77,7 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResu
     screen = open_screen(console)
     if options.page and (why_not := problem()):
         raise DemoError(f"{why_not}; leave --page out")
-    reasons = ["--emulated was given"] if options.emulated else _make_ready(screen, interrupts)
+    reasons = ["--emulated was given"] if options.emulated else _make_ready(options.name, screen, interrupts)
     begun_s = time.monotonic()
     if reasons:
         for reason in reasons:
@@ -95,12 +95,12 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResu
     return outcome
 
 
-def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
+def _make_ready(name: str, screen: Screen, interrupts: Interrupts) -> list[str]:
     """Install Slurm where needed and possible. Return the reasons why no real Slurm can run here; empty when it can."""
     from slurm.errors import CommandError
-    from slurm.prerequisites import PACKAGES, install, missing
+    from slurm.prerequisites import PACKAGES, install
 
-    reasons = missing()
+    reasons = obstacles(name)
     absent = any(shutil.which(program) is None for program in ("slurmctld", "slurmd", "sbatch", "munged"))
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
@@ -109,8 +109,23 @@ def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
                 install()
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
-        reasons = missing()
+        reasons = obstacles(name)
     return reasons
+
+
+def obstacles(name: str) -> list[str]:
+    """Return the reasons why no mini-cluster of this name can be booted here as the machine is; empty when one can be."""
+    from slurm.errors import PrerequisiteError
+    from slurm.minicluster.boot import require_prerequisites
+    from slurm.minicluster.host.network import free_subnet
+    from slurm.minicluster.spec import ClusterSpec
+
+    try:
+        require_prerequisites(ClusterSpec(name=name))
+        free_subnet(name)
+    except PrerequisiteError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> DemoResults:
