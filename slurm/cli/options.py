@@ -25,6 +25,7 @@ def policies_in(text: str) -> list[str]:
     from policies.api import load_policy, parse_policy
     from policies.errors import PolicyError
     from slurm.errors import SpecError
+    from slurm.experiments.policy_names import require_different
 
     names: list[str] = []
     for item in filter(None, (item.strip() for item in text.split(","))):
@@ -34,6 +35,7 @@ def policies_in(text: str) -> list[str]:
             names.append(item)
     if not names or len(set(names)) < len(names):
         raise SpecError(f"--policies {text}: give different names with commas between; `headway-policy list` shows all")
+    require_different(names)
     for name in names:
         try:
             load_policy(*parse_policy(name))

@@ -1,3 +1,3 @@
 """Policies that resize, compared on real elastic DDP jobs: `python -m slurm.experiments.elastic`.
-Imports `errors`, `experiments/turns`, `prerequisites` and `signals`.
+Imports `errors`, `experiments/policy_names`, `experiments/turns`, `prerequisites` and `signals`.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from policies.learned.evaluation.statistics import Mean, change, mean_as_json
 from slurm.errors import MiniClusterError
+from slurm.experiments.policy_names import in_file_names, separated
 from slurm.experiments.racks.live_cluster import Ended, RackCluster, rack_cluster
 from slurm.experiments.racks.mix import RackJob, arrivals
 from slurm.prerequisites import missing
@@ -65,10 +65,10 @@ def main() -> int:
     if reasons := missing():
         says.print(f"[red]{'; '.join(reasons)}")
         return 2
-    policies = options.policies.split(";")
     turns: list[Turn] = []
     RESULTS.mkdir(exist_ok=True)
     try:
+        policies = separated(options.policies)
         with rack_cluster(lambda text: says.print(f"[dim]{text}", highlight=False)) as cluster:
             for repeat in range(options.repeats):
                 jobs = arrivals(options.jobs, options.seed + repeat, (options.shortest, options.longest), options.load)
@@ -87,7 +87,7 @@ def main() -> int:
 
 def take_turn(cluster: RackCluster, jobs: Sequence[RackJob], policy: str, repeat: int) -> Turn:
     """Let this policy decide about these jobs, from the first submission to the last end."""
-    plain = re.sub(r"[^\w.-]", "-", policy)
+    plain = in_file_names(policy)
     named = {f"{plain}-{repeat}-{job.name}": job for job in jobs}
     began_s = time.time()
     with cluster.decided_by(policy):

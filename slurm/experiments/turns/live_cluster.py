@@ -47,13 +47,22 @@ class LiveCluster:
     """The process of the policy server that decides."""
 
     def submit(self, name: str, options: Sequence[str], arguments: str) -> None:
-        """Run sbatch as an ordinary user, with these options and arguments of the training program; one task for each node."""
+        """Run sbatch as an ordinary user, with these options and arguments of the training program; one task for each node.
+
+        Raises ExperimentError for a name that has been used.
+        """
         lines = "\n".join(f"#SBATCH {option}" for option in options)
         script = _SCRIPT.format(name=name, options=lines, arguments=arguments)
         values = {**jobpython.user_environment(), **self.cluster.env}
         argv = ("env", "-i", *(f"{key}={value}" for key, value in values.items()), "sbatch", "--parsable")
-        done = self.cluster.run(*argv, stdin=script, user=USER, cwd=self.folder)
-        self._ids[name] = done.stdout.strip()
+        self._run_sbatch(name, *argv, stdin=script)
+
+    def _run_sbatch(self, name: str, *argv: str, stdin: str) -> None:
+        if name in self._ids:
+            raise ExperimentError(
+                f"{name}: a job of this name has run; its files would be taken for those of the new one"
+            )
+        self._ids[name] = self.cluster.run(*argv, stdin=stdin, user=USER, cwd=self.folder).stdout.strip()
 
     def id_of(self, name: str) -> str:
         """Return the id of a job that was submitted."""

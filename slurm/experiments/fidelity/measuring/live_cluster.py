@@ -58,7 +58,11 @@ class LiveCluster:
     """Name of a job that was submitted → its id."""
 
     def submit(self, job: TrainingJob, name: str) -> None:
-        """Run sbatch as an ordinary user."""
+        """Run sbatch as an ordinary user. Raises ExperimentError for a name that has been used."""
+        if name in self._jobs:
+            raise ExperimentError(
+                f"{name}: a job of this name has run; its report would be taken for that of the new one"
+            )
         kind, report = job.kind, str(self.folder / f"{name}.report")
         plan: dict[str, str | float] = {
             "layers": kind.layers,
