@@ -21,7 +21,7 @@ from slurm.demo.run.driver import MonotonicTimer, Run, drive
 from slurm.demo.run.interrupts import Interrupts
 from slurm.demo.run.page import USER as PAGE_USER
 from slurm.demo.run.page import Page, offer, problem, read_line
-from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
+from slurm.demo.run.services import STALE_AFTER_S, Headway
 from slurm.demo.run.workdir import DemoFolder
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
 from slurm.testbed.installation import Installation
@@ -133,7 +133,7 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
 
     with (
         DemoFolder(Path("/run") / options.name, options.name) as demo_folder,
-        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
+        Installation.prepare("services", demo_folder.folder) as installation,
     ):
         begun_s = time.monotonic()
         spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
@@ -192,7 +192,7 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> D
     folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
     with (
         DemoFolder(folder, cluster="") as demo_folder,
-        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
+        Installation.prepare("services", demo_folder.folder) as installation,
     ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))

@@ -19,6 +19,7 @@ from slurm.demo.run.real import USER
 from slurm.experiments.errors import ExperimentError
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
+from slurm.testbed.leftovers import remove_leftovers
 from slurm.testbed.programs import program
 
 _PROGRAM = Path(__file__).with_name("job.py")
@@ -130,8 +131,9 @@ def booted(
     """Boot a cluster with agents and a controller with these settings, and give a folder of the user that submits.
 
     `spec` are fields of the mini-cluster's `ClusterSpec`; `sysctls` are set on every node. Without `agents` there is no training
-    program in the folder either. Everything is removed at the end.
+    program in the folder either. Everything is removed at the end; what a run left that was killed, before the boot.
     """
+    remove_leftovers(experiment)
     name = f"{experiment}-{os.getpid()}-{next(_numbers)}"
     with (
         Installation.prepare(name, with_agents=agents) as headway,
