@@ -79,7 +79,10 @@ class MiniCluster(RunningCluster):
         return self.spec.home
 
     def up(self) -> None:
-        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left."""
+        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left.
+
+        Raises MiniClusterError.
+        """
         boot.require_prerequisites(self.spec)
         if self._lock is not None:
             raise AlreadyRunningError(f"mini-cluster {self.name}: this object has it up already; call down() first")
@@ -87,8 +90,10 @@ class MiniCluster(RunningCluster):
         try:
             self._clear_earlier()
             self._boot()
-        except BaseException:  # also KeyboardInterrupt and SystemExit
+        except BaseException as error:  # also KeyboardInterrupt and SystemExit
             self.down()
+            if isinstance(error, OSError):  # such as a full disk: a fault of the machine, which is no bug
+                raise BootError(f"mini-cluster {self.name}: {error}; mend this, and boot again") from error
             raise
 
     def down(self) -> None:

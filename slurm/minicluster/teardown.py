@@ -56,6 +56,9 @@ def _take_down_recorded(name: str, store: RecordStore) -> None:
 
 def prepare_directory(directory: Path, others: Sequence[Record] = ()) -> bool:
     """Check that the folder may be used beside the clusters `others`, without a change. Return whether it has to be created."""
+    for path in (*reversed(directory.parents), directory):
+        if path.exists() and not path.is_dir():
+            raise MiniClusterError(f"{directory}: {path} is not a folder; choose another --dir")
     for parent in directory.parents:
         if parent.exists() and not parent.stat().st_mode & 0o001:
             raise MiniClusterError(

@@ -88,6 +88,13 @@ def test_a_boot_that_fails_says_why_and_leaves_nothing(name: str) -> None:
     assert traces(name) == []
 
 
+def test_a_disk_that_cannot_be_written_is_an_error_with_its_reason(name: str) -> None:
+    folder_and_file = {"etc/notes": "", "etc/notes/more": ""}
+    with pytest.raises(MiniClusterError, match=rf"mini-cluster {name}: .*etc/notes"):
+        MiniCluster(ClusterSpec(name=name, nodes=1, gpus=0, added_files=folder_and_file)).up()
+    assert traces(name) == []
+
+
 STAGES: dict[str, Callable[[str], bool]] = {
     "record written": lambda name: (RUNTIME_ROOT / f"{name}.json").exists(),
     "namespaces made": lambda name: len(list(Path("/run/netns").glob(NetworkNames(name).netns("*")))) >= 3,

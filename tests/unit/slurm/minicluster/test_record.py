@@ -155,6 +155,13 @@ def test_a_folder_that_another_cluster_uses_is_refused(place: str) -> None:
         assert not teardown.prepare_directory(theirs)
 
 
+@pytest.mark.parametrize("place", [".", "below/it"])
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MiniClusterError, match=rf"{tmp_path}/file is not a folder; choose another --dir"):
+        teardown.prepare_directory(tmp_path / "file" / place)
+
+
 def own_cgroups(folder: Path, *hierarchies: str) -> Path:
     """A /proc/self/cgroup."""
     path = folder / "self"
