@@ -22,6 +22,7 @@ from slurm.experiments.elastic.mix import ElasticJob, arrivals
 from slurm.experiments.policy_names import in_file_names, separated
 from slurm.prerequisites import missing
 from slurm.signals import end_on_signals
+from slurm.testbed.programs import InstallationError
 
 RESULTS, FILE = Path("bench-results"), "elastic.json"
 _TIMEOUT_S = 1800.0
@@ -82,7 +83,7 @@ def main() -> int:
                     found = {"options": vars(options), "turns": [turn.row() for turn in turns]}
                     found["details"] = [asdict(turn) for turn in turns]
                     (RESULTS / FILE).write_text(json.dumps(found, indent=1) + "\n")
-    except MiniClusterError as error:
+    except (MiniClusterError, InstallationError) as error:
         says.print(f"[red]{error}", highlight=False)
         return 1
     rows = [turn.row() for turn in turns]

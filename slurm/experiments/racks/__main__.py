@@ -23,6 +23,7 @@ from slurm.experiments.racks.live_cluster import Ended, RackCluster, rack_cluste
 from slurm.experiments.racks.mix import RackJob, arrivals
 from slurm.prerequisites import missing
 from slurm.signals import end_on_signals
+from slurm.testbed.programs import InstallationError
 
 RESULTS, FILE = Path("bench-results"), "racks.json"
 USUAL = "marl:schedulers=racks;contention-greedy"
@@ -77,7 +78,7 @@ def main() -> int:
                     says.print(f"[dim]{turns[-1].row()}", highlight=False)
                     found = {"options": vars(options), "turns": [asdict(turn) | turn.row() for turn in turns]}
                     (RESULTS / FILE).write_text(json.dumps(found, indent=1) + "\n")
-    except MiniClusterError as error:
+    except (MiniClusterError, InstallationError) as error:
         says.print(f"[red]{error}", highlight=False)
         return 1
     rows = summary([turn.row() for turn in turns], policies)

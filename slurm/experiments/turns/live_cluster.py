@@ -96,14 +96,17 @@ class LiveCluster:
 
     @contextmanager
     def decided_by(self, policy: str) -> Iterator[None]:
-        """Let this policy decide in the block. Raises ExperimentError at its end if the fallback decided instead."""
+        """Let this policy decide in the block. Raises ExperimentError if the controller refuses it, and at the end of the block if
+        the fallback decided instead."""
         begun_s = time.time()
         address = self.headway.runtime_dir / f"policy-{next(_numbers)}.sock"
         argv = [*program("headway-policy"), "serve", "--policy", policy, "--listen", f"unix://{address}"]
         process = f"policy {address.stem}"
         self.headway.start(process, argv)
         self.headway.wait(address.exists, process)
-        self.headway.headway("policy", "use", f"unix://{address}")
+        done = self.headway.headway("policy", "use", f"unix://{address}", check=False)
+        if done.returncode != 0:
+            raise ExperimentError(f"{policy} cannot decide: {done.stderr.strip() or done.stdout.strip()}")
         self.headway.stop(self._deciding)
         self._deciding = process
         yield
