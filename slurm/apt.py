@@ -9,16 +9,14 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 from slurm.errors import CommandError
 from slurm.processes import failure_text, run, search_path
+from slurm.signals import signals_deferred
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _POLICY_COMMENT = "# put here by headway for the time of an installation"
@@ -27,7 +25,7 @@ _SLURM_PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "scontrol", "sinfo", "sbat
 _SLURM_PACKAGES = frozenset({"slurmctld", "slurmd", "slurmdbd", "slurm-client"})
 """Debian's packages of these programs. Those of SchedMD, slurm-smd-*, conflict with them."""
 _UNITS = ("munge.service", "slurmctld.service", "slurmd.service", "slurmdbd.service")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NOTICE = "an installation must not be interrupted; this program ends after it"
 
 
 def install(packages: Sequence[str], policy: Path = _POLICY) -> None:
@@ -39,7 +37,7 @@ def install(packages: Sequence[str], policy: Path = _POLICY) -> None:
         )
     words = ("install", "-y", "--no-install-recommends", "--no-upgrade", "--no-remove", *packages)
     _download(words)
-    with _locked(policy.parent) as lock, _signals_deferred(), _boots_as_before(), no_service_starts(policy):
+    with _locked(policy.parent) as lock, signals_deferred(_NOTICE), _boots_as_before(), no_service_starts(policy):
         _unpack(words, lock)
 
 
@@ -119,30 +117,6 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Defer SIGINT, SIGTERM and SIGHUP to the end of the block.
-
-    They are not blocked: programs inherit blocked signals, but no handlers. A signal that is ignored, as under nohup, stays so.
-    """
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        received.append(number)
-        sys.stderr.write("an installation must not be interrupted; this program ends after it\n")
-
-    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if received:
-            os.kill(os.getpid(), received[0])
 
 
 @contextlib.contextmanager

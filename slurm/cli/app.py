@@ -12,8 +12,8 @@ from policies.serving.runtime.version import version_option
 from slurm.cli.compare import compare
 from slurm.cli.fidelity import fidelity
 from slurm.cli.running import down, exec_on, restart, status
-from slurm.cli.signals import end_on_signals
 from slurm.cli.up import up
+from slurm.signals import end_on_signals
 
 app = typer.Typer(
     name="headway-minicluster",

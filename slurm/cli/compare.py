@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slurm.cli.options import Json, policies_in, report, require_slurm, write_json
+from slurm.cli.options import Json, policies_in, report, require_slurm, require_writable, write_json
 
 if TYPE_CHECKING:
     from slurm.experiments.comparison.comparison import ComparisonSettings, PolicyRun
@@ -53,6 +53,7 @@ def compare(
         )
     if preemption not in ("off", "automatic"):
         raise SpecError(f"--preemption {preemption}: give off or automatic")
+    require_writable(out)
     require_slurm()
     settings = ComparisonSettings(
         policies=tuple(names),

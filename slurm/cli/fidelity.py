@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slurm.cli.options import Json, policies_in, report, require_slurm, write_json
+from slurm.cli.options import Json, policies_in, report, require_slurm, require_writable, write_json
 
 Policies = Annotated[
     str, typer.Option(help="Policies that do not preempt, with commas between: a replay for each.", metavar="A,B,C")
@@ -43,6 +43,7 @@ def fidelity(
     from slurm.experiments.fidelity.report import as_json as json_of
     from slurm.experiments.fidelity.report import draw
 
+    require_writable(out, picture)
     if measured is not None:
         found = experiment.read(measured)
     else:

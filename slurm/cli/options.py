@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +27,7 @@ def policies_in(text: str) -> list[str]:
     from policies.api import load_policy, parse_policy
     from policies.errors import PolicyError
     from slurm.errors import SpecError
+    from slurm.experiments.policy_names import require_different
 
     names: list[str] = []
     for item in filter(None, (item.strip() for item in text.split(","))):
@@ -34,6 +37,7 @@ def policies_in(text: str) -> list[str]:
             names.append(item)
     if not names or len(set(names)) < len(names):
         raise SpecError(f"--policies {text}: give different names with commas between; `headway-policy list` shows all")
+    require_different(names)
     for name in names:
         try:
             load_policy(*parse_policy(name))
@@ -56,11 +60,34 @@ def report(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def require_writable(*paths: Path | None) -> None:
+    """Try to open files of results, before hours of work for them; None for no file. Raises ExperimentError.
+
+    Their contents stay, and a file that was not there is not there afterwards.
+    """
+    for path in filter(None, paths):
+        was_there = path.exists()
+        if was_there and not (
+            path.is_file() or path.is_dir()
+        ):  # the reader of a pipe would take its first end for the last
+            continue
+        with _writing(path):
+            path.open("a").close()
+            if not was_there:
+                path.resolve().unlink()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a file of results. Raises ExperimentError."""
+    with _writing(path):
+        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
     from slurm.experiments.errors import ExperimentError
 
     try:
-        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        yield
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be written ({error.strerror}); give another file") from error

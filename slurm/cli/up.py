@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slurm.cli.options import Json, Name, name_option
-from slurm.cli.signals import stop_if_signalled
+from slurm.signals import stop_if_signalled
 
 if TYPE_CHECKING:
     from slurm.minicluster.cluster import MiniCluster

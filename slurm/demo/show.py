@@ -21,7 +21,7 @@ from slurm.demo.run.driver import MonotonicTimer, Run, drive
 from slurm.demo.run.interrupts import Interrupts
 from slurm.demo.run.page import USER as PAGE_USER
 from slurm.demo.run.page import Page, offer, problem, read_line
-from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
+from slurm.demo.run.services import STALE_AFTER_S, Headway
 from slurm.demo.run.workdir import DemoFolder
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
 from slurm.testbed.installation import Installation
@@ -77,7 +77,7 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResu
     screen = open_screen(console)
     if options.page and (why_not := problem()):
         raise DemoError(f"{why_not}; leave --page out")
-    reasons = ["--emulated was given"] if options.emulated else _make_ready(screen, interrupts)
+    reasons = ["--emulated was given"] if options.emulated else _make_ready(options.name, screen, interrupts)
     begun_s = time.monotonic()
     if reasons:
         for reason in reasons:
@@ -95,14 +95,14 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResu
     return outcome
 
 
-def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
+def _make_ready(name: str, screen: Screen, interrupts: Interrupts) -> list[str]:
     """Install Slurm where needed and possible. Return the reasons why no real Slurm can run here; empty when it can."""
     from slurm.apt import allow_service_starts, install
     from slurm.errors import CommandError
-    from slurm.prerequisites import PACKAGES, missing
+    from slurm.prerequisites import PACKAGES
 
     allow_service_starts()
-    reasons = missing()
+    reasons = obstacles(name)
     absent = any(shutil.which(program) is None for program in ("slurmctld", "slurmd", "sbatch", "munged"))
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
@@ -111,8 +111,23 @@ def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
                 install(PACKAGES)
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
-        reasons = missing()
+        reasons = obstacles(name)
     return reasons
+
+
+def obstacles(name: str) -> list[str]:
+    """Return the reasons why no mini-cluster of this name can be booted here as the machine is; empty when one can be."""
+    from slurm.errors import PrerequisiteError
+    from slurm.minicluster.boot import require_prerequisites
+    from slurm.minicluster.host.network import free_subnet
+    from slurm.minicluster.spec import ClusterSpec
+
+    try:
+        require_prerequisites(ClusterSpec(name=name))
+        free_subnet(name)
+    except PrerequisiteError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> DemoResults:
@@ -120,7 +135,7 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
 
     with (
         DemoFolder(Path("/run") / options.name, options.name) as demo_folder,
-        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
+        Installation.prepare("services", demo_folder.folder) as installation,
     ):
         begun_s = time.monotonic()
         spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
@@ -179,7 +194,7 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> D
     folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
     with (
         DemoFolder(folder, cluster="") as demo_folder,
-        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
+        Installation.prepare("services", demo_folder.folder) as installation,
     ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))

@@ -1,3 +1,3 @@
 """A real Slurm cluster on one machine: its specification, boot, use and end.
-Imports `errors`, `prerequisites`, `processes` and `setup`; of other packages `policies`.
+Imports `errors`, `prerequisites`, `processes`, `setup` and `signals`; of other packages `policies`.
 """

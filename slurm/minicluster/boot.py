@@ -9,6 +9,7 @@ import secrets
 import shutil
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm.errors import BootError, PrerequisiteError
@@ -40,12 +41,15 @@ def require_prerequisites(spec: ClusterSpec) -> None:
         ) from None
 
 
-def plan(spec: ClusterSpec) -> Record:
-    """Choose a free subnet and check the folder; write nothing. The caller holds the machine-wide lock."""
+def plan(spec: ClusterSpec, others: Sequence[Record]) -> Record:
+    """Choose a free subnet and check the folder; write nothing. `others` are the other clusters of this machine.
+
+    The caller holds the machine-wide lock.
+    """
     return Record(
         name=spec.name,
         directory=str(spec.home),
-        made_directory=teardown.prepare_directory(spec.home) or spec.directory is None,
+        made_directory=teardown.prepare_directory(spec.home, others) or spec.directory is None,
         nodes=spec.node_names,
         gpus=spec.gpus,
         rate=spec.rate,
@@ -60,12 +64,10 @@ def plan(spec: ClusterSpec) -> Record:
 def write_files(spec: ClusterSpec, record: Record) -> None:
     """Fill the folder of the cluster. Files that an earlier mini-cluster left in it are deleted."""
     files = ClusterFiles(spec.home)
-    teardown.remove_files(files.root, whole=False)
+    teardown.remove_files(files.root, None, whole=False)
     make_folder(files.root)
     files.root.chmod(0o755)
-    (files.root / teardown.MARKER).write_text(
-        "Files of a mini-cluster: headway-minicluster deletes everything in this folder.\n"
-    )
+    teardown.write_marker(files.root, spec.name)
     _make_folders(files, spec)
     for name, content in spec.added_files.items():
         path = files.root / name

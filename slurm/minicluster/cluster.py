@@ -16,6 +16,7 @@ from slurm.minicluster.host.network import CONTROLLER, LinkBytes
 from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import NameLock, RecordStore
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
+from slurm.signals import signals_deferred
 
 __all__ = [
     "AlreadyRunningError",
@@ -78,7 +79,10 @@ class MiniCluster(RunningCluster):
         return self.spec.home
 
     def up(self) -> None:
-        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left."""
+        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left.
+
+        Raises MiniClusterError.
+        """
         boot.require_prerequisites(self.spec)
         if self._lock is not None:
             raise AlreadyRunningError(f"mini-cluster {self.name}: this object has it up already; call down() first")
@@ -86,15 +90,17 @@ class MiniCluster(RunningCluster):
         try:
             self._clear_earlier()
             self._boot()
-        except BaseException:  # also KeyboardInterrupt and SystemExit
+        except BaseException as error:  # also KeyboardInterrupt and SystemExit
             self.down()
+            if isinstance(error, OSError):  # such as a full disk: a fault of the machine, which is no bug
+                raise BootError(f"mini-cluster {self.name}: {error}; mend this, and boot again") from error
             raise
 
     def down(self) -> None:
         """Remove everything; do nothing when this object owns no cluster. SIGINT and SIGTERM take effect afterwards."""
         if self._lock is None:
             return
-        with teardown.signals_deferred():
+        with signals_deferred():
             record = self._store.read(self.name) or (self._found.record if self._found is not None else None)
             if record is not None:
                 teardown.take_down(record, self._store)
@@ -131,7 +137,8 @@ class MiniCluster(RunningCluster):
     def _boot(self) -> None:
         deadline = time.monotonic() + self.spec.boot_timeout_s
         with self._store.machine_lock():
-            hosts = self._found = Hosts(boot.plan(self.spec), self._store)
+            others = [record for record in self._store.records() if record.name != self.name]
+            hosts = self._found = Hosts(boot.plan(self.spec, others), self._store)
             self._store.write(hosts.record)
             network.build(self.spec, hosts.names, hosts.addresses)
         boot.write_files(self.spec, hosts.record)

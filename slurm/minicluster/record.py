@@ -71,6 +71,11 @@ class RecordStore:
         """Return the names of all clusters that have a record, sorted."""
         return sorted(path.stem for path in self._root.glob("*.json"))
 
+    def records(self) -> list[Record]:
+        """Return the records of all clusters, sorted by name. Raises MiniClusterError for a file that is none."""
+        found = (self.read(name) for name in self.names())
+        return [record for record in found if record is not None]  # None: taken down a moment ago
+
     def read(self, name: str) -> Record | None:
         """Return a record; None if there is none."""
         path = self._record_path(name)

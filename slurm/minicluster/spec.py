@@ -24,6 +24,7 @@ MAX_NODES = 200
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit")
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+@,=-]*")
 _FEATURE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -105,6 +106,8 @@ class ClusterSpec:
         _require(self.shards >= 0 and (not self.shards or self.gpus > 0), "shards", self.shards, "0, or more with GPUs")
         if self.rate is not None:
             parse_rate(self.rate)
+        plain = _PLAIN_PATH.fullmatch(str(self.home)) is not None
+        _require(plain, "directory", str(self.home), "a path of letters, digits and ./_+@,=-, as slurm.conf names it")
         _require(bool(self.partitions), "partitions", self.partitions, "at least one")
         known = set(self.node_names)
         for partition in self.partitions:

@@ -41,8 +41,7 @@ class ClusterStatus:
 def all_statuses(store: RecordStore | None = None) -> list[ClusterStatus]:
     """Return the status of every cluster of this machine."""
     store = store or RecordStore()
-    records = (store.read(name) for name in store.names())
-    return [_status(record, store) for record in records if record is not None]
+    return [_status(record, store) for record in store.records()]
 
 
 def _status(record: Record, store: RecordStore) -> ClusterStatus:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm.errors import MiniClusterError, NotRunningError
 from slurm.minicluster.host import cgroups, namespaces, network
 from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import Record, RecordStore, boot_id
+from slurm.signals import signals_deferred
 
 MARKER = ".headway-minicluster"
-"""File in the folder of a cluster: everything beside it may be deleted."""
+"""File in the folder of a cluster: everything beside it may be deleted, with the cluster that it names."""
+_CLUSTER = "Cluster: "
+"""Before the cluster's name in the marker. Markers of older versions name no cluster."""
 
 
 def take_down(record: Record, store: RecordStore) -> None:
@@ -29,7 +31,7 @@ def take_down(record: Record, store: RecordStore) -> None:
             namespaces.end_processes_in(netns)
     cgroups.remove(folders)
     network.demolish(names, record.nodes)
-    remove_files(Path(record.directory), whole=record.made_directory)
+    remove_files(Path(record.directory), record.name, whole=record.made_directory)
     store.remove(record.name)
 
 
@@ -52,23 +54,18 @@ def _take_down_recorded(name: str, store: RecordStore) -> None:
     take_down(record, store)
 
 
-@contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Delay SIGINT, SIGTERM and SIGHUP until after the block, because an interrupted deletion leaves things behind."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def prepare_directory(directory: Path) -> bool:
-    """Check that the folder may be used, without a change. Return whether it has to be created."""
+def prepare_directory(directory: Path, others: Sequence[Record] = ()) -> bool:
+    """Check that the folder may be used beside the clusters `others`, without a change. Return whether it has to be created."""
+    for path in (*reversed(directory.parents), directory):
+        if path.exists() and not path.is_dir():
+            raise MiniClusterError(f"{directory}: {path} is not a folder; choose another --dir")
     for parent in directory.parents:
         if parent.exists() and not parent.stat().st_mode & 0o001:
             raise MiniClusterError(
                 f"{directory}: Slurm's user cannot enter {parent}; choose another --dir, or run chmod o+x {parent}"
             )
+    for other in others:
+        _refuse_shared(directory, other)
     if not directory.exists():
         return True
     if any(directory.iterdir()) and not (directory / MARKER).exists():
@@ -78,11 +75,40 @@ def prepare_directory(directory: Path) -> bool:
     return False
 
 
-def remove_files(directory: Path, *, whole: bool) -> None:
-    """Delete the files of a cluster; with `whole` also the folder."""
-    if not directory.exists():
+def _refuse_shared(directory: Path, other: Record) -> None:
+    """Refuse the folder of another cluster, one inside it and one around it: each would delete the other's files."""
+    mine, theirs = directory.resolve(), Path(other.directory).resolve()
+    if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
+        raise MiniClusterError(
+            f"{directory}: mini-cluster {other.name} has its files in {other.directory}; choose another --dir, "
+            f"or take that cluster down first: headway-minicluster down --name {other.name}"
+        )
+
+
+def write_marker(directory: Path, cluster: str) -> None:
+    """Mark the folder as that of a cluster."""
+    text = "Files of a mini-cluster: headway-minicluster deletes everything in this folder."
+    (directory / MARKER).write_text(f"{text}\n{_CLUSTER}{cluster}\n")
+
+
+def _belongs_to(directory: Path, cluster: str | None) -> bool:
+    """Return whether the marker in the folder allows this cluster to delete the files there; None for any cluster."""
+    try:
+        lines = (directory / MARKER).read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return False
+    named = [line.removeprefix(_CLUSTER) for line in lines if line.startswith(_CLUSTER)]
+    return cluster is None or not named or cluster in named
+
+
+def remove_files(directory: Path, cluster: str | None, *, whole: bool) -> None:
+    """Delete the files of a cluster, unless another cluster uses its folder now; with `whole` also the folder.
+
+    Without a cluster (None), delete those of any earlier one: no cluster has its files there, as `prepare_directory` has found.
+    """
+    if not directory.is_dir():
         return
-    if (directory / MARKER).exists():
+    if _belongs_to(directory, cluster):
         for entry in directory.iterdir():
             if entry.name == MARKER:
                 continue

@@ -7,7 +7,6 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from controller.slurm.configuration.installed_files import is_plain
 from policies.api import load_policy, parse_policy
 from policies.documents import DocumentError, parse_json, read_text
 from policies.errors import PolicyError
@@ -43,10 +42,6 @@ def with_headway(spec: ClusterSpec, choice: Choice) -> ClusterSpec:
     if spec.job_submit_lua is not None:
         raise SpecError(
             f"--job-submit-lua {spec.job_submit_lua}: Headway has its own job_submit.lua; leave out this option or --headway"
-        )
-    if not is_plain(layout.folder):
-        raise SpecError(
-            f"--dir {spec.home}: Headway's scripts for Slurm name this folder; choose one with letters, digits and ./_+@,=- only"
         )
     if len(os.fsencode(layout.runtime_dir / _LONGEST_NAME)) > _LONGEST_SOCKET:
         raise SpecError(f"--dir {spec.home}: the path is too long for Headway's sockets in it; choose a shorter one")

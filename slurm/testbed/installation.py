@@ -22,7 +22,7 @@ from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.layout import HOOKS, Layout, keys_for_agents
-from slurm.testbed.programs import InstallationError, NextLease, program, write_toml
+from slurm.testbed.programs import InstallationError, NextLease, program, tied_to_us, write_toml
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -51,8 +51,8 @@ class Installation(Layout):
     """Keys of every agent.toml in addition to addresses, names and paths."""
     with_spank: bool = False
     """True when the SPANK plugin is built and listed in the plugstack.conf of the cluster."""
-    wrap: Sequence[str] = ()
-    """Words before every command line, for example to end a process together with its parent."""
+    wrap: Sequence[str] = field(default_factory=tied_to_us)
+    """Words before every command line. By default a process is killed together with the thread that has started it."""
 
     def __post_init__(self) -> None:
         """Describe the agents; `agents.start_all` starts them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.base.lease import is_stale, read_lease
+
+_TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
+_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] && exec "$@"'
+"""Script of sh: run a command if the process $0 has not ended before it was tied."""
 
 
 class InstallationError(Exception):
@@ -20,6 +25,17 @@ class InstallationError(Exception):
 def program(name: str) -> list[str]:
     """Return the command line of one of Headway's programs, from the environment in which this process runs."""
     return [str(Path(sys.executable).with_name(name))]
+
+
+def tied_to_us() -> tuple[str, ...]:
+    """Return words before a command line: Ctrl-C does not reach the process, and the kernel kills it together with this one
+    (with the thread that has started it, if that ends before).
+
+    Empty where util-linux is not installed, as in very small containers.
+    """
+    if not all(shutil.which(program) for program in _TIE[:2]):
+        return ()
+    return (*_TIE, "sh", "-c", _UNLESS_ORPHANED, str(os.getpid()))
 
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:

@@ -16,10 +16,13 @@ import pytest
 
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from slurm.prerequisites import missing
+from slurm.testbed.leftovers import remove_leftovers
 
 HERE = Path(__file__).parent
 TEST_S = 300
 """Limit of a test that names none: on a busy machine each of its waits may take long."""
+PURPOSE = "test"
+"""First word of the names of clusters."""
 _numbers = itertools.count(1)
 
 
@@ -34,13 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def unique_name() -> str:
     """Return a name for a cluster that no other test process uses."""
-    return f"test-{os.getpid()}-{next(_numbers)}"
+    return f"{PURPOSE}-{os.getpid()}-{next(_numbers)}"
 
 
 def skip_unless_possible(*, accounting: bool = False, containers: bool = False) -> None:
     """Skip the test, with the reason, where no mini-cluster (with accounting, for jobs in containers) can be booted."""
     if reasons := missing(accounting=accounting, containers=containers):
         pytest.skip("; ".join(reasons))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_leftovers() -> None:
+    """Take down the clusters of test processes that were killed."""
+    if not missing():
+        remove_leftovers(PURPOSE)
 
 
 @pytest.fixture(scope="session")

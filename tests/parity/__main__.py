@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from slurm.cli.signals import end_on_signals
 from slurm.experiments.machine import machine
 from slurm.prerequisites import missing
+from slurm.signals import end_on_signals
 from tests.parity.case import Case
 from tests.parity.cases import SUBJECTS
 from tests.parity.judge.verdict import Verdict

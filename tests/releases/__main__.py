@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from slurm.apt import install
-from slurm.cli.signals import end_on_signals
+from slurm.signals import end_on_signals
 from tests.releases.checkout import copy_checkout
 from tests.releases.many import Play, play_release
 from tests.releases.mirror import debian_mirror

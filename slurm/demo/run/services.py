@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -12,16 +11,7 @@ from slurm.demo.errors import DemoError
 from slurm.testbed.installation import Installation
 from slurm.testbed.programs import InstallationError
 
-_TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
 STALE_AFTER_S = 5.0
-
-
-def tied_to_us() -> tuple[str, ...]:
-    """Return words before a command line: Ctrl-C does not reach the process, and the kernel kills it together with this one.
-
-    Empty where util-linux is not installed, as in very small containers.
-    """
-    return _TIE if all(shutil.which(program) for program in _TIE[:2]) else ()
 
 
 class Headway:

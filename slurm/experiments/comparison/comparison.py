@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from policies.learned.evaluation.statistics import Mean, change, mean_as_json
 from slurm.experiments.comparison.live_cluster import ComparisonCluster, EndedJob, comparison_cluster
 from slurm.experiments.comparison.mix import Job, arrivals, one_of_each
 from slurm.experiments.machine import cpu_ticks
+from slurm.experiments.policy_names import in_file_names
 from slurm.minicluster.spec import parse_rate
 
 _TIMEOUT_S = 1800.0
@@ -100,7 +100,7 @@ def _measure(cluster: ComparisonCluster, jobs: Sequence[Job], report: Report) ->
 
 
 def _run(cluster: ComparisonCluster, mix: Sequence[Job], policy: str, repeat: int) -> PolicyRun:
-    plain = re.sub(r"[^\w.-]", "-", policy)
+    plain = in_file_names(policy)
     names = [f"{plain}-{repeat}-{job.name}" for job in mix]
     with cluster.decided_by(policy):
         busy, ticks = cpu_ticks()

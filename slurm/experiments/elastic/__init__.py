@@ -1,3 +1,4 @@
 """Policies that resize, compared on real elastic DDP jobs: `python -m slurm.experiments.elastic`.
-Imports `errors`, `experiments/turns` and `prerequisites`.
+Imports `errors`, `experiments/policy_names`, `experiments/turns`, `prerequisites`, `signals` and
+`testbed`.
 """

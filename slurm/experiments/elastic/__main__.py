@@ -19,7 +19,10 @@ from rich.table import Table
 from slurm.errors import MiniClusterError
 from slurm.experiments.elastic.live_cluster import ElasticCluster, Ended, Stops, elastic_cluster
 from slurm.experiments.elastic.mix import ElasticJob, arrivals
+from slurm.experiments.policy_names import in_file_names, separated
 from slurm.prerequisites import missing
+from slurm.signals import end_on_signals
+from slurm.testbed.programs import InstallationError
 
 RESULTS, FILE = Path("bench-results"), "elastic.json"
 _TIMEOUT_S = 1800.0
@@ -56,14 +59,15 @@ class Turn:
 def main() -> int:
     """The command line."""
     options = _parse()
+    end_on_signals()  # the cluster goes with the command
     says = Console(stderr=True)
     if reasons := missing():
         says.print(f"[red]{'; '.join(reasons)}")
         return 2
-    policies = options.policies.split(";")
     turns: list[Turn] = []
     RESULTS.mkdir(exist_ok=True)
     try:
+        policies = separated(options.policies)
         with elastic_cluster(
             options.nodes, options.gpus, lambda text: says.print(f"[dim]{text}", highlight=False)
         ) as booted:
@@ -74,12 +78,12 @@ def main() -> int:
                 )  # fmt: skip
                 for place in range(len(policies)):
                     policy = policies[(place + repeat) % len(policies)]
-                    turns.append(_turn(booted, jobs, policy, repeat))
+                    turns.append(take_turn(booted, jobs, policy, repeat))
                     says.print(f"[dim]{turns[-1].row()}", highlight=False)
                     found = {"options": vars(options), "turns": [turn.row() for turn in turns]}
                     found["details"] = [asdict(turn) for turn in turns]
                     (RESULTS / FILE).write_text(json.dumps(found, indent=1) + "\n")
-    except MiniClusterError as error:
+    except (MiniClusterError, InstallationError) as error:
         says.print(f"[red]{error}", highlight=False)
         return 1
     rows = [turn.row() for turn in turns]
@@ -87,9 +91,10 @@ def main() -> int:
     return 0
 
 
-def _turn(booted: ElasticCluster, jobs: Sequence[ElasticJob], policy: str, repeat: int) -> Turn:
-    short = policy.partition(":")[0]
-    names = [f"{short}-{repeat}-{job.name}" for job in jobs]
+def take_turn(booted: ElasticCluster, jobs: Sequence[ElasticJob], policy: str, repeat: int) -> Turn:
+    """Let this policy decide about these jobs, from the first submission to the last end."""
+    plain = in_file_names(policy)
+    names = [f"{plain}-{repeat}-{job.name}" for job in jobs]
     with booted.decided_by(policy):
         began_s = time.time()
         for job, name in zip(jobs, names, strict=True):
@@ -97,7 +102,7 @@ def _turn(booted: ElasticCluster, jobs: Sequence[ElasticJob], policy: str, repea
             booted.start(job, name)
         booted.wait(names, _TIMEOUT_S)
         time.sleep(3.0)  # until the agents have reported the last steps
-    return Turn(short, repeat, [booted.ended(name) for name in names], booted.stops(began_s), os.getloadavg())
+    return Turn(policy, repeat, [booted.ended(name) for name in names], booted.stops(began_s), os.getloadavg())
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

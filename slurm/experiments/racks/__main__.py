@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -19,9 +18,12 @@ from rich.table import Table
 
 from policies.learned.evaluation.statistics import Mean, change, mean_as_json
 from slurm.errors import MiniClusterError
+from slurm.experiments.policy_names import in_file_names, separated
 from slurm.experiments.racks.live_cluster import Ended, RackCluster, rack_cluster
 from slurm.experiments.racks.mix import RackJob, arrivals
 from slurm.prerequisites import missing
+from slurm.signals import end_on_signals
+from slurm.testbed.programs import InstallationError
 
 RESULTS, FILE = Path("bench-results"), "racks.json"
 USUAL = "marl:schedulers=racks;contention-greedy"
@@ -59,14 +61,15 @@ class Turn:
 def main() -> int:
     """The command line."""
     options = _parse()
+    end_on_signals()  # the cluster goes with the command
     says = Console(stderr=True)
     if reasons := missing():
         says.print(f"[red]{'; '.join(reasons)}")
         return 2
-    policies = options.policies.split(";")
     turns: list[Turn] = []
     RESULTS.mkdir(exist_ok=True)
     try:
+        policies = separated(options.policies)
         with rack_cluster(lambda text: says.print(f"[dim]{text}", highlight=False)) as cluster:
             for repeat in range(options.repeats):
                 jobs = arrivals(options.jobs, options.seed + repeat, (options.shortest, options.longest), options.load)
@@ -75,7 +78,7 @@ def main() -> int:
                     says.print(f"[dim]{turns[-1].row()}", highlight=False)
                     found = {"options": vars(options), "turns": [asdict(turn) | turn.row() for turn in turns]}
                     (RESULTS / FILE).write_text(json.dumps(found, indent=1) + "\n")
-    except MiniClusterError as error:
+    except (MiniClusterError, InstallationError) as error:
         says.print(f"[red]{error}", highlight=False)
         return 1
     rows = summary([turn.row() for turn in turns], policies)
@@ -85,7 +88,7 @@ def main() -> int:
 
 def take_turn(cluster: RackCluster, jobs: Sequence[RackJob], policy: str, repeat: int) -> Turn:
     """Let this policy decide about these jobs, from the first submission to the last end."""
-    plain = re.sub(r"[^\w.-]", "-", policy)
+    plain = in_file_names(policy)
     named = {f"{plain}-{repeat}-{job.name}": job for job in jobs}
     began_s = time.time()
     with cluster.decided_by(policy):

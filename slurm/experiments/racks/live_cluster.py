@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.demo.run.real import USER
 from slurm.experiments.errors import ExperimentError
 from slurm.experiments.racks.mix import GPUS, NIC_GBYTE_S, NODES_OF_RACK, RACKS, UPLINK_GBYTE_S, RackJob, topology
 from slurm.experiments.slurm_log import Times, times_of
@@ -50,11 +49,7 @@ class RackCluster(LiveCluster):
     def start(self, job: RackJob, name: str) -> None:
         """Submit a job that divides its GPUs among nodes as the policy wants."""
         words = ("--partition=dl", "--output=/dev/null", f"--gpus={job.gpus}", f"--time={job.limit_min}")
-        done = self.cluster.run(
-            "sbatch", "--parsable", f"--job-name={job.model}", *words,
-            stdin=script(job, name), user=USER, cwd=self.folder,
-        )  # fmt: skip
-        self._ids[name] = done.stdout.strip()
+        self._run_sbatch(name, "sbatch", "--parsable", f"--job-name={job.model}", *words, stdin=script(job, name))
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
         """Wait until these jobs have ended. Raises ExperimentError if that takes too long."""

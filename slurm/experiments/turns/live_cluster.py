@@ -19,6 +19,7 @@ from slurm.demo.run.real import USER
 from slurm.experiments.errors import ExperimentError
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
+from slurm.testbed.leftovers import remove_leftovers
 from slurm.testbed.programs import program
 
 _PROGRAM = Path(__file__).with_name("job.py")
@@ -47,13 +48,22 @@ class LiveCluster:
     """The process of the policy server that decides."""
 
     def submit(self, name: str, options: Sequence[str], arguments: str) -> None:
-        """Run sbatch as an ordinary user, with these options and arguments of the training program; one task for each node."""
+        """Run sbatch as an ordinary user, with these options and arguments of the training program; one task for each node.
+
+        Raises ExperimentError for a name that has been used.
+        """
         lines = "\n".join(f"#SBATCH {option}" for option in options)
         script = _SCRIPT.format(name=name, options=lines, arguments=arguments)
         values = {**jobpython.user_environment(), **self.cluster.env}
         argv = ("env", "-i", *(f"{key}={value}" for key, value in values.items()), "sbatch", "--parsable")
-        done = self.cluster.run(*argv, stdin=script, user=USER, cwd=self.folder)
-        self._ids[name] = done.stdout.strip()
+        self._run_sbatch(name, *argv, stdin=script)
+
+    def _run_sbatch(self, name: str, *argv: str, stdin: str) -> None:
+        if name in self._ids:
+            raise ExperimentError(
+                f"{name}: a job of this name has run; its files would be taken for those of the new one"
+            )
+        self._ids[name] = self.cluster.run(*argv, stdin=stdin, user=USER, cwd=self.folder).stdout.strip()
 
     def id_of(self, name: str) -> str:
         """Return the id of a job that was submitted."""
@@ -86,14 +96,17 @@ class LiveCluster:
 
     @contextmanager
     def decided_by(self, policy: str) -> Iterator[None]:
-        """Let this policy decide in the block. Raises ExperimentError at its end if the fallback decided instead."""
+        """Let this policy decide in the block. Raises ExperimentError if the controller refuses it, and at the end of the block if
+        the fallback decided instead."""
         begun_s = time.time()
         address = self.headway.runtime_dir / f"policy-{next(_numbers)}.sock"
         argv = [*program("headway-policy"), "serve", "--policy", policy, "--listen", f"unix://{address}"]
         process = f"policy {address.stem}"
         self.headway.start(process, argv)
         self.headway.wait(address.exists, process)
-        self.headway.headway("policy", "use", f"unix://{address}")
+        done = self.headway.headway("policy", "use", f"unix://{address}", check=False)
+        if done.returncode != 0:
+            raise ExperimentError(f"{policy} cannot decide: {done.stderr.strip() or done.stdout.strip()}")
         self.headway.stop(self._deciding)
         self._deciding = process
         yield
@@ -121,8 +134,9 @@ def booted(
     """Boot a cluster with agents and a controller with these settings, and give a folder of the user that submits.
 
     `spec` are fields of the mini-cluster's `ClusterSpec`; `sysctls` are set on every node. Without `agents` there is no training
-    program in the folder either. Everything is removed at the end.
+    program in the folder either. Everything is removed at the end; what a run left that was killed, before the boot.
     """
+    remove_leftovers(experiment)
     name = f"{experiment}-{os.getpid()}-{next(_numbers)}"
     with (
         Installation.prepare(name, with_agents=agents) as headway,

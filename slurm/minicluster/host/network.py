@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,11 @@ from slurm.processes import run, run_tied
 NETNS_DIR = Path("/run/netns")
 CONTROLLER = "ctl"
 """Host name of the namespace of slurmctld."""
-_POOL = ipaddress.IPv4Network("10.77.0.0/16")
+_POOLS = tuple(map(ipaddress.IPv4Network, ("10.77.0.0/16", "198.18.0.0/15", "172.31.0.0/16", "100.64.0.0/10")))
+"""Networks from which clusters take theirs, the first that has a free one: none has addresses of the Internet."""
+_WIDEST = 8
+"""Routes to wider networks, such as 0.0.0.0/1 of a VPN, are parts of a default route. No private network is wider."""
+_NAMED_ROUTES = 5
 _FIRST_NODE = 11
 _SHAPING_LATENCY = "50ms"
 _MIN_BURST_BYTES = 256 * 1024
@@ -92,14 +96,22 @@ def free_subnet(cluster: str) -> ipaddress.IPv4Network:
 
 
 def first_free(cluster: str, taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Return the first /24 of the pool that overlaps no network in `taken`; the start of the search depends on the name."""
+    """Return the first /24 of the pools that overlaps no network in `taken`; where the search starts depends on the name.
+
+    Raises PrerequisiteError that names the widest routes in the way.
+    """
     start = hashlib.blake2s(cluster.encode()).digest()[0]
-    subnets = list(_POOL.subnets(new_prefix=24))
-    for subnet in subnets[start:] + subnets[:start]:
-        if not any(subnet.overlaps(other) for other in taken):
-            return subnet
+    for pool in _POOLS:
+        subnets = list(pool.subnets(new_prefix=24))
+        in_pool = [network for network in taken if network.overlaps(pool)]
+        for subnet in subnets[start:] + subnets[:start]:
+            if not any(subnet.overlaps(other) for other in in_pool):
+                return subnet
+    in_the_way = {network for network in taken if any(network.overlaps(pool) for pool in _POOLS)}
+    widest = sorted(in_the_way, key=lambda network: (network.prefixlen, network))[:_NAMED_ROUTES]
     raise PrerequisiteError(
-        f"no free /24 in {_POOL}, because this machine has a route into each; take some mini-clusters down"
+        f"no free /24 in {', '.join(map(str, _POOLS))}, because this machine has routes into each: "
+        f"{', '.join(map(str, widest))}; remove one (`ip route` lists them; a VPN may have added it), or boot on another machine"
     )
 
 
@@ -108,8 +120,12 @@ def _networks_in_use() -> list[ipaddress.IPv4Network]:
     addresses = json.loads(run("ip", "-4", "-json", "address", "show").stdout or "[]")
     texts = [route["dst"] for route in routes if route["dst"] != "default"]
     texts += [f"{a['local']}/{a['prefixlen']}" for link in addresses for a in link.get("addr_info", []) if "local" in a]
-    networks = (ipaddress.IPv4Network(text, strict=False) for text in texts)
-    return [network for network in networks if network.prefixlen > 0]
+    return without_default_routes(ipaddress.IPv4Network(text, strict=False) for text in texts)
+
+
+def without_default_routes(networks: Iterable[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]:
+    """Return the networks without those that only are parts of a default route."""
+    return [network for network in networks if network.prefixlen >= _WIDEST]
 
 
 def build(spec: ClusterSpec, names: NetworkNames, addresses: Addresses) -> None:

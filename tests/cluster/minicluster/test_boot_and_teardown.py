@@ -9,7 +9,7 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,25 @@ def test_a_folder_of_ones_own_is_left_empty(name: str) -> None:
     assert traces(name) == []
 
 
+def test_a_folder_in_use_is_refused_to_another_cluster(name: str) -> None:
+    with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=0)) as cluster:
+        other = MiniCluster(ClusterSpec(name=unique_name(), nodes=1, gpus=0, directory=cluster.directory / "work"))
+        with pytest.raises(MiniClusterError, match=rf"mini-cluster {name} has its files in"), other:
+            pass
+        assert (cluster.directory / "work").exists()
+        cluster.wait_idle()
+
+
 def test_a_boot_that_fails_says_why_and_leaves_nothing(name: str) -> None:
     with pytest.raises(MiniClusterError, match=r"slurmctld ended: .*TRES gres/nonsense"):
         MiniCluster(ClusterSpec(name=name, nodes=1, extra_conf=("AccountingStorageTRES=gres/nonsense",))).up()
+    assert traces(name) == []
+
+
+def test_a_disk_that_cannot_be_written_is_an_error_with_its_reason(name: str) -> None:
+    folder_and_file = {"etc/notes": "", "etc/notes/more": ""}
+    with pytest.raises(MiniClusterError, match=rf"mini-cluster {name}: .*etc/notes"):
+        MiniCluster(ClusterSpec(name=name, nodes=1, gpus=0, added_files=folder_and_file)).up()
     assert traces(name) == []
 
 
@@ -136,6 +152,32 @@ def test_the_next_boot_cleans_up_after_an_owner_that_was_killed(name: str) -> No
         assert not held.has_running_host()
         assert cluster.run("squeue", "-h").stdout == ""
     assert traces(name) == []
+
+
+# ---- machines with routes of their own
+
+
+def with_routes(*routes: str, command: str, words: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run commands of sh, with "$@" for the words, in a network namespace that has these routes."""
+    skip_unless_possible()
+    lines = ["ip link set lo up", *(f"ip route add blackhole {route}" for route in routes), command]
+    argv = ["unshare", "--net", "sh", "-c", " && ".join(lines), "sh", *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
+
+
+def test_a_machine_with_a_route_to_all_of_10_boots_on_another_subnet(name: str) -> None:
+    up_and_down = f'"$@" up --name {name} --nodes 1 --gpus 0 --json && "$@" down --name {name}'
+    done = with_routes("10.0.0.0/8", "0.0.0.0/1", "128.0.0.0/1", command=up_and_down, words=CLI)
+    assert json.loads(done.stdout.splitlines()[0])["host_address"].startswith(("198.18.", "198.19."))
+    assert traces(name) == []
+
+
+def test_a_machine_without_a_free_subnet_has_the_demonstration_emulated() -> None:
+    ask = "import slurm.demo.show as demo; print(demo.obstacles('demo'))"
+    routes = ("10.0.0.0/8", "172.16.0.0/12", "100.64.0.0/10", "198.18.0.0/15")
+    done = with_routes(*routes, command='"$@"', words=(sys.executable, "-c", ask))
+    assert "no free /24 in 10.77.0.0/16, 198.18.0.0/15" in done.stdout
+    assert with_routes(*routes[1:], command='"$@"', words=(sys.executable, "-c", ask)).stdout == "[]\n"
 
 
 # ---- more than one

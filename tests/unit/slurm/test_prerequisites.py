@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,15 @@ def test_the_command_says_what_it_found_and_never_fails(capsys: pytest.CaptureFi
 def test_every_reason_is_a_sentence_with_its_mend() -> None:
     for reason in prerequisites.missing():
         assert any(mend in reason for mend in ("run it with", "install", "start it with", "needs Linux"))
+
+
+def test_a_user_namespace_has_capabilities_that_are_not_enough() -> None:
+    inside = ("unshare", "--user", "--map-root-user", "--net", "--mount")
+    if subprocess.run((*inside, "true"), stderr=subprocess.DEVNULL, check=False, timeout=60).returncode != 0:
+        pytest.skip("this machine allows no user namespaces")
+    ask = "from slurm.prerequisites import missing; print('\\n'.join(missing()))"
+    done = subprocess.run((*inside, sys.executable, "-c", ask), capture_output=True, text=True, check=True, timeout=60)
+    assert "root cannot make device files here (Operation not permitted)" in done.stdout
 
 
 def test_accounting_and_the_plugin_need_what_a_plain_cluster_does_and_more() -> None:

@@ -28,6 +28,7 @@ from slurm.experiments.slurm_log import Times, times_of
 from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.host.network import LinkBytes
 from slurm.testbed.installation import Installation
+from slurm.testbed.leftovers import remove_leftovers
 
 TCP = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
 """Settings of the nodes, as on clusters for training: a flow that pauses during computation resumes at its former rate."""
@@ -58,7 +59,11 @@ class LiveCluster:
     """Name of a job that was submitted → its id."""
 
     def submit(self, job: TrainingJob, name: str) -> None:
-        """Run sbatch as an ordinary user."""
+        """Run sbatch as an ordinary user. Raises ExperimentError for a name that has been used."""
+        if name in self._jobs:
+            raise ExperimentError(
+                f"{name}: a job of this name has run; its report would be taken for that of the new one"
+            )
         kind, report = job.kind, str(self.folder / f"{name}.report")
         plan: dict[str, str | float] = {
             "layers": kind.layers,
@@ -146,7 +151,11 @@ class LiveCluster:
 
 @contextmanager
 def live_cluster(rate: str) -> Iterator[LiveCluster]:
-    """Boot a cluster with NICs of that rate and torch loaded on every node. Remove everything at the end."""
+    """Boot a cluster with NICs of that rate and torch loaded on every node. Remove everything at the end.
+
+    Before the boot, remove what a run left that was killed.
+    """
+    remove_leftovers("fidelity")
     name = f"fidelity-{os.getpid()}-{next(_numbers)}"
     with (
         Installation.prepare(name) as headway,

@@ -9,13 +9,14 @@ from slurm.experiments.fidelity.measuring.live_cluster import LiveCluster
 from slurm.experiments.fidelity.mix import TrainingJob
 from slurm.experiments.fidelity.records import Replay
 from slurm.experiments.machine import cpu_ticks
+from slurm.experiments.policy_names import in_file_names
 
 _PATIENCE_S = 400.0
 
 
 def replay(cluster: LiveCluster, mix: Sequence[TrainingJob], policy: str, report: Callable[[str], None]) -> Replay:
     """Submit every job at its time, and wait for the last to end."""
-    names = [f"{policy}-{job.name}" for job in mix]
+    names = [f"{in_file_names(policy)}-{job.name}" for job in mix]
     with cluster.scheduled_by(policy):
         busy, ticks = cpu_ticks()
         began_s = time.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm.cli import app
+from slurm.cli.options import require_writable
 from slurm.experiments.fidelity.fit import Fit
 from slurm.experiments.fidelity.mix import Lengths, seeded_mix
 from slurm.experiments.fidelity.predict import predict
@@ -53,6 +55,25 @@ def test_wrong_options_are_refused_before_a_cluster_boots(
 
     assert code == 1 and out == ""
     assert err.startswith("headway-minicluster: ") and message in err
+
+
+@pytest.mark.parametrize(("name", "option"), [("compare", "--out"), ("fidelity", "--out"), ("fidelity", "--picture")])
+def test_a_file_that_cannot_be_written_is_refused_before_a_cluster_boots(
+    command: Command, tmp_path: Path, name: str, option: str
+) -> None:
+    code, out, err = command(name, "--policies", "srtf", option, tmp_path / "missing" / "found")
+
+    assert code == 1 and out == ""
+    assert "missing/found: cannot be written (No such file or directory); give another file" in err
+
+
+def test_a_trial_of_files_leaves_them_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("earlier results")
+    (tmp_path / "link").symlink_to("new")
+    os.mkfifo(tmp_path / "pipe")
+    require_writable(None, tmp_path / "kept", tmp_path / "link", tmp_path / "pipe")
+    assert (tmp_path / "kept").read_text() == "earlier results"
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "link", "pipe"}
 
 
 def test_options_of_policies_may_have_commas() -> None:

@@ -22,6 +22,7 @@ from slurm.minicluster.spec import ClusterSpec, PartitionSpec, parse_rate
         ({"rate": "fast"}, "rate"),
         ({"rate": "1bit"}, "rate"),
         ({"cgroup": "v3"}, "cgroup"),
+        ({"directory": Path("/srv/two words")}, "directory"),
         ({"partitions": ()}, "partitions"),
         ({"nodes": 2, "partitions": (PartitionSpec("p", nodes=("n3",)),)}, "partitions"),
         ({"features": {"n9": ("fast",)}}, "features"),

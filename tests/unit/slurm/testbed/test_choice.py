@@ -34,7 +34,6 @@ def test_the_plugin_and_the_hooks_are_files_of_the_cluster_that_use_its_runtime_
         ("srft", {}, "--headway srft: no policy is named 'srft'"),
         ("srtf:speed=3", {}, "--headway srtf:speed=3: "),
         ("srtf", {"job_submit_lua": Path(__file__)}, "--job-submit-lua .*leave out this option or --headway"),
-        ("srtf", {"directory": Path("/srv/two words")}, "--dir /srv/two words: .*choose one with letters"),
         (
             "srtf",
             {"directory": Path("/srv") / ("x" * 90)},

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
 import pytest
 
-from slurm.experiments.elastic.__main__ import Turn
-from slurm.experiments.elastic.live_cluster import Ended, Stops
+from slurm.experiments.elastic.__main__ import Turn, take_turn
+from slurm.experiments.elastic.live_cluster import ElasticCluster, Ended, Stops
 from slurm.experiments.elastic.mix import arrivals
+from slurm.experiments.errors import ExperimentError
+from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed.installation import Installation
 
 
 def test_arrivals_follow_from_the_seed() -> None:
@@ -25,3 +34,55 @@ def test_the_time_of_adjusting_is_a_share_of_the_time_since_each_first_step() ->
     assert (row["avg_jct_s"], row["runs"], row["resizes"]) == (67.5, 3, 1)
     assert row["adjusting_share"] == pytest.approx(0.05)
     assert row["restarting_share"] == pytest.approx(0.02)
+
+
+class FakeSlurm:
+    """The part of a mini-cluster that takes jobs."""
+
+    def __init__(self) -> None:
+        self.env: dict[str, str] = {}
+        self.submitted = 0
+
+    def run(self, *argv: str, **_options: object) -> subprocess.CompletedProcess[str]:
+        """Run sbatch."""
+        self.submitted += 1
+        return subprocess.CompletedProcess(argv, 0, stdout=f"{self.submitted}\n")
+
+
+class InstantCluster(ElasticCluster):
+    """Its jobs have ended at once, with files as the training program writes them."""
+
+    @contextmanager
+    def decided_by(self, policy: str) -> Iterator[None]:
+        """Nothing is decided."""
+        yield
+
+    def wait(self, names: Sequence[str], timeout_s: float) -> None:
+        """Write the files."""
+        for name in names:
+            with (self.folder / f"{name}.runs").open("a") as runs:
+                runs.write(f"0 2 {self._submitted_s[name]}\ndone\n")
+
+    def stops(self, since_s: float) -> Stops:
+        """Return that there were none."""
+        return Stops(0, 0, 0, 0.0, 0.0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstantCluster:
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    return InstantCluster(Installation(tmp_path), cast(MiniCluster, FakeSlurm()), tmp_path)
+
+
+def test_one_policy_with_two_option_sets_has_files_of_its_own_for_each(cluster: InstantCluster) -> None:
+    jobs = arrivals(2, 1, (20.0, 80.0), 8.0, 8)
+    turns = [take_turn(cluster, jobs, f"drf:elastic=true,round_s={seconds}", 0) for seconds in (30, 60)]
+    assert [turn.row()["runs"] for turn in turns] == [2, 2]
+    assert [turn.policy for turn in turns] == ["drf:elastic=true,round_s=30", "drf:elastic=true,round_s=60"]
+
+
+def test_a_name_of_files_is_used_once(cluster: InstantCluster) -> None:
+    (job,) = arrivals(1, 1, (20.0, 80.0), 8.0, 8)
+    cluster.start(job, "name")
+    with pytest.raises(ExperimentError, match="a job of this name has run"):
+        cluster.start(job, "name")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from slurm.errors import PrerequisiteError
 from slurm.minicluster.host import configuration
 from slurm.minicluster.host.files import ClusterFiles
-from slurm.minicluster.host.network import Addresses, NetworkNames, first_free
+from slurm.minicluster.host.network import Addresses, NetworkNames, first_free, without_default_routes
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 ADDRESSES = Addresses(ipaddress.IPv4Network("10.77.5.0/24"))
@@ -87,8 +88,24 @@ def test_a_subnet_is_free_and_stays_the_same_for_a_name() -> None:
     assert first == first_free("demo", [])
     second = first_free("demo", [ipaddress.IPv4Network("10.0.0.0/16"), first])
     assert not first.overlaps(second)
-    with pytest.raises(Exception, match="no free /24"):
-        first_free("demo", [ipaddress.IPv4Network("10.0.0.0/8")])
+
+
+def test_a_machine_with_wide_routes_has_subnets_of_other_pools() -> None:
+    vpn, docker, tailscale = (ipaddress.IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "100.64.0.0/10"))
+    benchmarks = ipaddress.IPv4Network("198.18.0.0/15")
+    assert first_free("demo", [vpn]).subnet_of(benchmarks)
+    assert first_free("demo", [vpn, benchmarks, docker]).subnet_of(tailscale)
+    with pytest.raises(
+        PrerequisiteError, match=r"routes into each: 10\.0\.0\.0/8, 100\.64\.0\.0/10, 172\.16\.0\.0/12, 198"
+    ):
+        first_free("demo", [vpn, docker, tailscale, benchmarks, ipaddress.IPv4Network("192.168.0.0/24")])
+
+
+def test_a_default_route_in_halves_is_no_obstacle() -> None:
+    halves = [ipaddress.IPv4Network(text) for text in ("0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1")]
+    assert without_default_routes([*halves, ipaddress.IPv4Network("10.0.0.0/8")]) == [
+        ipaddress.IPv4Network("10.0.0.0/8")
+    ]
 
 
 def test_hosts_know_each_other() -> None:
