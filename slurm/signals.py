@@ -30,8 +30,8 @@ def stop_if_signalled() -> None:
 def signals_deferred(notice: str = "") -> Iterator[None]:
     """Delay SIGINT, SIGTERM and SIGHUP until after the block, because an interrupted deletion leaves things behind.
 
-    Each signal prints the notice on standard error. Programs that are started in the block do not inherit the delay. The handlers are
-    replaced: a signal mask holds for one thread, and the kernel would give the signal to another one.
+    Each signal prints the notice on standard error. Programs that are started in the block do not inherit the delay. The handlers
+    are replaced: a signal mask holds for one thread, and the kernel would give the signal to another one.
     """
     if (
         threading.current_thread() is not threading.main_thread()

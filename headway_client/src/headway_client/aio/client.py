@@ -225,7 +225,9 @@ class AsyncClient:
             try:
                 return await ask(path, call, request, self._max_bytes, end_s - time.monotonic(), self._metadata)
             except grpc.RpcError as error:
-                raise problem_of(error, call, path, limit_s, self._max_bytes) from error
+                # Its traceback refers to the call, and with it to the connection, which would stay open until Python looks for
+                # cycles. The controller closes connections of a user who has too many.
+                raise problem_of(error, call, path, limit_s, self._max_bytes) from error.with_traceback(None)
 
     def _find_for_events(self) -> Path:
         self._check_open()

@@ -71,6 +71,9 @@ class AsyncEventStream:
             self.close()
             beginning.cancel()
             raise
+        finally:
+            # An error refers to this frame, the task to its error, and the error to the connection, which would stay open.
+            del beginning
 
     async def _begin(self, events: Any) -> None:
         """Wait until the controller says that it listens. Raises a HeadwayError."""
@@ -81,6 +84,7 @@ class AsyncEventStream:
         if code is grpc.StatusCode.OK:  # past events alone, and none: gRPC may then leave out what comes first
             return
         trailing, details = await events.trailing_metadata(), await events.details()
+        del events  # the error refers to this frame
         raise self._problem(grpc.aio.AioRpcError(code, initial, trailing, details))
 
     async def __aenter__(self) -> AsyncEventStream:
@@ -123,8 +127,12 @@ class AsyncEventStream:
         try:
             message = read.result()
         except grpc.RpcError as error:
-            raise self._problem(error) from error
-        return None if message is grpc.aio.EOF else self._call.answer.decode(message)
+            # The traceback refers to the connection, as in `AsyncClient`.
+            raise self._problem(error) from error.with_traceback(None)
+        if message is grpc.aio.EOF:
+            self.close()
+            return None
+        return self._call.answer.decode(message)
 
     def _problem(self, ended: Any) -> HeadwayError:
         return problem_of(ended, self._call, self._path, self._limit_s, self._max_bytes)
@@ -135,6 +143,7 @@ class AsyncEventStream:
         self._streams.discard(self)
         if self._events is not None:
             self._events.cancel()
+            self._events = None
         if self._pending is not None:
             self._pending.cancel()
         self._channel = None  # gRPC closes a channel that nothing refers to; its own `close` would have to be awaited

@@ -98,7 +98,10 @@ class EventStream:
             if self._closed:
                 return None
             raise self._problem(error) from error
-        return None if message is None else self._call.answer.decode(message)
+        if message is None:
+            self.close()
+            return None
+        return self._call.answer.decode(message)
 
     def _read(self) -> bytes | None:
         """Return the next message, None at the end. Raises LateError; then the message is the next one's still."""

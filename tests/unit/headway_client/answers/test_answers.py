@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import grp
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from headway_client import (
     UnavailableError,
 )
 
+from controller.admin.front import MOST_A_USER
 from controller.admin.serve import serve_admin
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -281,6 +283,25 @@ async def refusal(awaitable: Any) -> Any:
     with pytest.raises(Exception) as caught:
         await awaitable
     return type(caught.value), caught.value.reason  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def no_search_for_cycles() -> Iterator[None]:
+    """Python does not look for objects that only refer to each other."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_search_for_cycles")
+async def test_calls_that_have_ended_leave_no_connections_behind(folder: Path, connected: MakeClient) -> None:
+    """The controller closes connections of a user who has too many."""
+    async with cluster(folder), connected(folder / "status.sock") as client:
+        for _ in range(2 * MOST_A_USER):
+            assert await refusal(client.why(99)) == (NotFoundError, Reason.UNKNOWN_JOB)
+            assert await refusal(client.listen(job_id="x;1")) == (InvalidRequestError, Reason.INVALID_JOB_ID)
+            following = await client.listen(job_id=7, past_only=True)
+            assert await following() is None
 
 
 async def test_each_refusal_has_a_class_and_a_reason(folder: Path, connected: MakeClient) -> None:
