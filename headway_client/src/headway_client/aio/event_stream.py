@@ -55,8 +55,7 @@ class AsyncEventStream:
             return
         self._path = self._find()
         self._channel = grpc.aio.insecure_channel(target(self._path), options=options(self._max_bytes))
-        watch: Any = self._channel.unary_stream(self._call.path)
-        self._events = watch(self._call.encode(), metadata=self._metadata)
+        self._events = _watch(self._channel, self._call, self._metadata)
         self._streams.add(self)
         # A task of its own: gRPC cancels those that wait for a call that is closed, and this task was not cancelled.
         beginning = asyncio.ensure_future(self._begin(self._events))
@@ -72,7 +71,7 @@ class AsyncEventStream:
             beginning.cancel()
             raise
         finally:
-            # An error refers to this frame, the task to its error, and the error to the connection, which would stay open.
+            # An error refers to this frame, and the task to its error: the stream would stay until Python looks for cycles.
             del beginning
 
     async def _begin(self, events: Any) -> None:
@@ -147,3 +146,9 @@ class AsyncEventStream:
         if self._pending is not None:
             self._pending.cancel()
         self._channel = None  # gRPC closes a channel that nothing refers to; its own `close` would have to be awaited
+
+
+def _watch(channel: grpc.aio.Channel, call: Call[Any], metadata: Metadata) -> Any:
+    """Begin a call. Nothing but the call that is returned refers to the channel then."""
+    watch: Any = channel.unary_stream(call.path)  # without serializers: bytes
+    return watch(call.encode(), metadata=metadata)
