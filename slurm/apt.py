@@ -156,7 +156,7 @@ def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
 
 def allow_service_starts(policy: Path = _POLICY) -> None:
     """Put the machine's own policy-rc.d back after a killed installation. Do nothing while one runs, or without rights."""
-    if not _is_ours(policy) or not os.access(policy.parent, os.W_OK):
+    if not os.access(policy.parent, os.W_OK) or not _is_ours(policy):
         return
     with contextlib.suppress(BlockingIOError), _locked(policy.parent, wait=False):
         if _is_ours(policy):  # an installation may have ended in the meantime
@@ -164,7 +164,11 @@ def allow_service_starts(policy: Path = _POLICY) -> None:
 
 
 def _is_ours(policy: Path) -> bool:
-    return policy.is_file() and _POLICY_COMMENT in policy.read_text(errors="replace")
+    """Return whether Headway wrote the file. A file that cannot be read is the machine's own: Headway's is open to all."""
+    try:
+        return policy.is_file() and _POLICY_COMMENT in policy.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def _copy_of(policy: Path) -> Path:

@@ -5,10 +5,12 @@ apt-get, dpkg-query and systemctl are scripts, which note their arguments and ma
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from slurm.errors import CommandError
 from slurm.processes import wait_until
 
 _DEADLINE_S = 60.0
+_NOBODY = 65534
 # The unpacking begins with a copy of policy-rc.d, and does not end before the test says so.
 _APT = """#!/bin/sh
 echo "$@" >>{calls}
@@ -79,6 +82,19 @@ class Machine:
     def go_on(self) -> None:
         """Let apt-get end."""
         (self.folder / "wait").unlink()
+
+
+@contextlib.contextmanager
+def as_user() -> Iterator[None]:
+    """Have the rights of a user without any, if this is root."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.fixture
@@ -177,6 +193,14 @@ def test_after_a_killed_installation_services_may_start_again_once_apt_has_ended
 def test_the_policy_of_the_machine_is_left_alone_when_no_installation_was_killed(machine: Machine) -> None:
     machine.policy.write_text("the machine's own")
     allow_service_starts(machine.policy)
+    assert machine.policy.read_text() == "the machine's own"
+
+
+def test_a_policy_that_a_user_cannot_read_is_left_alone(machine: Machine) -> None:
+    machine.policy.write_text("the machine's own")
+    machine.policy.chmod(0o700)
+    with as_user():
+        allow_service_starts(machine.policy)
     assert machine.policy.read_text() == "the machine's own"
 
 
