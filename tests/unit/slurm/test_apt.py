@@ -73,6 +73,7 @@ class Machine:
         """Start an installation as a process of its own, and return when apt-get unpacks."""
         (self.folder / "wait").touch()
         code = (
+            "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if the tests run under nohup\n"
             f"from pathlib import Path; from slurm.apt import install; install(('slurmd',), Path({str(self.policy)!r}))"
         )
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
