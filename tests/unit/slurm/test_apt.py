@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm.apt import allow_service_starts, foreign_slurm, install, no_service_starts
+from slurm.apt import allow_service_starts, install, no_service_starts
 from slurm.errors import CommandError
+from slurm.foreign_slurm import foreign_slurm
 from slurm.processes import wait_until
 
 _DEADLINE_S = 60.0
@@ -156,9 +157,54 @@ def test_beside_a_slurm_of_another_origin_nothing_is_installed(
     (site / "slurmd").chmod(0o755)
     monkeypatch.setenv("PATH", f"{site}:{os.environ['PATH']}")
 
-    with pytest.raises(CommandError, match=f"{site}/slurmd.*nothing is installed"):
-        install(("slurmctld",), machine.policy)
+    for packages in (("slurmctld",), ("libslurm-dev",)):
+        with pytest.raises(CommandError, match=f"{site}/slurmd.*nothing is installed"):
+            install(packages, machine.policy)
     assert machine.calls() == []
+    install(("debootstrap",), machine.policy)  # it has nothing to do with Slurm
+    assert machine.calls()[-1][-1] == "debootstrap"
+
+
+def program(path: Path) -> Path:
+    """Make an empty program. Return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o755)
+    return path
+
+
+@pytest.mark.parametrize("file", ["slurmd.service", "slurmd.service.d/site.conf"])
+def test_a_slurm_that_systemd_starts_is_one_of_the_machine(machine: Machine, file: str) -> None:
+    site, units = program(machine.folder / "opt" / "slurmd"), machine.folder / "system"
+    unit = units / file
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart=\nExecStart = -{site} -D $SLURMD_OPTIONS\n")
+    (units / "slurmctld.service").symlink_to("/dev/null")  # masked
+    (units / "slurmdbd.service").write_text(f"[Service]\nExecStart={machine.folder}/opt/removed/slurmdbd -D\n")
+    assert foreign_slurm([units, machine.folder / "none"]) == [str(site)]
+    unit.write_text(f"[Service]\nExecStart={program(machine.folder / 'usr' / 'slurmd')} -D\n")
+    assert foreign_slurm([units]) == []
+
+
+def process(proc: Path, name: str, program: Path, network: str) -> None:
+    """Add a process to a folder such as /proc."""
+    (proc / name / "ns").mkdir(parents=True)
+    (proc / name / "exe").symlink_to(program)
+    for kind, namespace in (("net", network), ("pid", "machine's pids")):
+        (proc / namespace).touch()
+        (proc / name / "ns" / kind).symlink_to(proc / namespace)
+
+
+def test_a_slurm_that_runs_is_one_of_the_machine_and_that_of_a_mini_cluster_is_not(machine: Machine) -> None:
+    proc, opt = machine.folder / "proc", machine.folder / "opt"
+    process(proc, "self", Path("/usr/bin/python3"), "machine's network")
+    process(proc, "101", opt / "mini" / "slurmd", "network of n1")
+    process(proc, "102", opt / "other" / "program", "machine's network")
+    process(proc, "103", Path("/usr/sbin/slurmd"), "machine's network")
+    (proc / "104").mkdir()  # it has just ended
+    assert foreign_slurm((), proc) == []
+    process(proc, "105", opt / "slurmctld", "machine's network")
+    process(proc, "106", Path(f"{opt}/slurmd (deleted)"), "machine's network")
+    assert sorted(foreign_slurm((), proc)) == [f"{opt}/slurmctld", f"{opt}/slurmd"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
