@@ -15,22 +15,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slurm.errors import CommandError
+from slurm.foreign_slurm import foreign_slurm
 from slurm.processes import failure_text, run, search_path
 from slurm.signals import signals_deferred
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _POLICY_COMMENT = "# put here by headway for the time of an installation"
 _DOWNLOAD_TIMEOUT_S = 1200.0
-_SLURM_PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "scontrol", "sinfo", "sbatch", "srun", "sacctmgr")
-_SLURM_PACKAGES = frozenset({"slurmctld", "slurmd", "slurmdbd", "slurm-client"})
-"""Debian's packages of these programs. Those of SchedMD, slurm-smd-*, conflict with them."""
 _UNITS = ("munge.service", "slurmctld.service", "slurmd.service", "slurmdbd.service")
 _NOTICE = "an installation must not be interrupted; this program ends after it"
 
 
 def install(packages: Sequence[str], policy: Path = _POLICY) -> None:
-    """Install packages without starting their services. Raises CommandError with the output of apt, or with the reason not to."""
-    if others := foreign_slurm():
+    """Install packages without starting their services. Raises CommandError with the output of apt, or with the reason not to.
+
+    Packages of Slurm are not installed beside a Slurm of another origin.
+    """
+    if any("slurm" in name for name in packages) and (others := foreign_slurm()):
         raise CommandError(
             f"this machine has a Slurm that does not come from packages of Debian or Ubuntu ({', '.join(others)}); "
             "nothing is installed beside it"
@@ -39,25 +40,6 @@ def install(packages: Sequence[str], policy: Path = _POLICY) -> None:
     _download(words)
     with _locked(policy.parent) as lock, signals_deferred(_NOTICE), _boots_as_before(), no_service_starts(policy):
         _unpack(words, lock)
-
-
-def foreign_slurm() -> list[str]:
-    """Return the paths of Slurm's programs here that do not come from packages of Debian or Ubuntu; empty when there are none."""
-    path = search_path(os.environ.get("PATH", ""))
-    found = [Path(where) for program in _SLURM_PROGRAMS if (where := shutil.which(program, path=path)) is not None]
-    if not found:
-        return []
-    owners = _owners([program.resolve() for program in found])
-    return [str(program) for program in found if not owners.get(str(program.resolve()), set()) & _SLURM_PACKAGES]
-
-
-def _owners(files: Sequence[Path]) -> dict[str, set[str]]:
-    """Return file → its packages. A file of no package is left out."""
-    owners: dict[str, set[str]] = {}
-    for line in run("dpkg-query", "--search", *map(str, files), check=False).stdout.splitlines():
-        packages, _, file = line.partition(": ")
-        owners.setdefault(file, set()).update(name.split(":")[0] for name in packages.split(", "))
-    return owners
 
 
 def _download(words: Sequence[str]) -> None:
@@ -156,7 +138,7 @@ def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
 
 def allow_service_starts(policy: Path = _POLICY) -> None:
     """Put the machine's own policy-rc.d back after a killed installation. Do nothing while one runs, or without rights."""
-    if not _is_ours(policy) or not os.access(policy.parent, os.W_OK):
+    if not os.access(policy.parent, os.W_OK) or not _is_ours(policy):
         return
     with contextlib.suppress(BlockingIOError), _locked(policy.parent, wait=False):
         if _is_ours(policy):  # an installation may have ended in the meantime
@@ -164,7 +146,11 @@ def allow_service_starts(policy: Path = _POLICY) -> None:
 
 
 def _is_ours(policy: Path) -> bool:
-    return policy.is_file() and _POLICY_COMMENT in policy.read_text(errors="replace")
+    """Return whether Headway wrote the file. A file that cannot be read is the machine's own: Headway's is open to all."""
+    try:
+        return policy.is_file() and _POLICY_COMMENT in policy.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def _copy_of(policy: Path) -> Path:

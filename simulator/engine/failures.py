@@ -29,7 +29,7 @@ def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int, begin_s:
     """
     drawn = _DRAWN.fullmatch(text)
     if drawn is None:
-        return _from_zero(read_failures(Path(text), cluster), begin_s)
+        return _from_zero(read_failures(Path(text), cluster), Path(text), begin_s)
     to_failure, to_repair = float(drawn[1]), float(drawn[2])
     if to_failure <= 0 or to_repair <= 0:
         raise SettingError(f"--failures {text}: both times must be more than 0 s; give MTTF:MTTR, such as 864000:3600")
@@ -51,13 +51,23 @@ def horizon_s(trace: Trace, cluster: Cluster) -> float:
     return float(trace.submit_ns[-1] + 3 * trace.duration_ns.max()) / NS_PER_S + 3 * work_s
 
 
-def _from_zero(changes: Sequence[NodeChange], begin_s: float) -> tuple[NodeChange, ...]:
+def _from_zero(changes: Sequence[NodeChange], path: Path, begin_s: float) -> tuple[NodeChange, ...]:
     """Return the changes at times from the first submission on. In a file they have these, or Unix times if the trace has them too.
 
-    What was before the first submission is then at 0, in the same order.
+    What was before the first submission is then at 0, in the same order. Raises TraceError for times of both kinds, and for Unix
+    times where the trace has none: such changes would come years after the last job, without a word.
     """
-    if begin_s < UNIX_S or any(change.time_s < UNIX_S for change in changes):
+    unix = [change.time_s >= UNIX_S for change in changes]
+    if not any(unix):
         return tuple(changes)
+    if not all(unix):
+        mend = "write Unix times throughout, or seconds from the trace's first submission throughout"
+        raise TraceError(
+            "has Unix times beside times from the first submission on", mend=mend, path=path, column="time_s"
+        )
+    if begin_s < UNIX_S:
+        mend = "write seconds from the trace's first submission"
+        raise TraceError("has Unix times, and the trace has none", mend=mend, path=path, column="time_s")
     in_order = sorted(changes, key=lambda change: change.time_s)
     return tuple(replace(change, time_s=max(change.time_s - begin_s, 0.0)) for change in in_order)
 

@@ -95,6 +95,11 @@ def model_of(text: str) -> str:
     return text.strip().partition(":")[0]
 
 
+def none_of(texts: Sequence[object]) -> bool:
+    """Return whether these are no models: no text, or `none`."""
+    return all(text == NONE for text in texts)
+
+
 def with_node_speed(texts: Sequence[str], topology: Topology) -> tuple[str, ...]:
     """Return these models, and `node-speed` where nodes differ in speed, unless it is among them or `none` excludes all."""
     names = {model_of(text) for text in texts}

@@ -52,7 +52,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, SPEED_SENSITIVITY, paper_profiles
 from simulator.slowdown.registry import build, with_node_speed
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import NOTHING_LATER, DataSets, TracePart, of_files, of_setup
+from simulator.training.data_sets import NOTHING_LATER, NOTHING_PLACED, DataSets, TracePart, of_files, of_setup
 from simulator.training.trained_range import range_of
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
@@ -93,12 +93,12 @@ class SimulatorBackend:
     def trained_range(self) -> dict[str, tuple[float, float]]:
         """Return the range of jobs, queues and clusters in training traces; empty if no trace is for training."""
         with _as_training_errors():
-            return range_of(self.data_of.training, self.cluster)
+            return range_of(self.data_of.of_training().training, self.cluster)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user about the data."""
-        return self.data_of.notes
+        return self.data_of.notes + self.data_of.notes_on_episodes
 
     def envs(self, env: str, count: int, **options: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make that environment on training traces, in several processes. Raises TrainingError for unknown options."""
@@ -110,7 +110,7 @@ class SimulatorBackend:
                 num_envs=count,
                 vectorization_mode="vector_entry_point",
                 autoreset=AutoresetMode.SAME_STEP,
-                traces=self.data_of.training,
+                traces=self.data_of.of_training().training,
                 cluster=self.cluster,
                 slowdown=self.slowdown,
                 profiles=self.profiles,
@@ -121,7 +121,7 @@ class SimulatorBackend:
 
     def example(self, number: int = 0) -> ClusterState:
         """Return the state when the first jobs of that training trace have arrived."""
-        training = self.data_of.training
+        training = self._of_training().training
         simulation = Simulation(
             training[number % len(training)], self.cluster, None, Settings(), self.models(), self.profiles
         )
@@ -132,19 +132,19 @@ class SimulatorBackend:
         self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
     ) -> list[EpisodeResult]:
         """Run policies on training traces, each in a process of its own. Raises TrainingError."""
-        training = self.data_of.training
+        training = self._of_training().training
         runs = [(policy, training, number % len(training)) for policy, number in zip(policies, numbers, strict=True)]
         return self._runs(runs, keep)
 
     def validate(self, policy: Scheduler) -> dict[str, float]:
         """Return means over the validation traces. Raises UnfinishedError for one that leaves jobs unfinished."""
-        validation = self.data_of.validation
+        validation = self._of_training().validation
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
     def outcomes(self, agent: AgentInEnvironment) -> dict[str, float]:
         """Return means of the environment's own figures over the validation traces. Raises TrainingError."""
-        traces = self.data_of.validation
+        traces = self._of_training().validation
 
         def work(name: str, _on_progress: object) -> Mapping[str, float]:
             with self._env_on(agent, traces[int(name.removeprefix(_RUN))]) as env:
@@ -173,28 +173,39 @@ class SimulatorBackend:
             )
         each = iter(found)
         figures = {name: [next(each) for _ in runs] for name in policies}
-        return Comparison(tuple(trace for trace, _ in runs), figures, self.data_of.each or 1, says)
+        notes = self.notes if self._begin_empty(policies) else self.data_of.notes
+        return Comparison(tuple(trace for trace, _ in runs), figures, self.data_of.each or 1, says, notes)
 
     def _test_runs(self, policies: Mapping[str, Scheduler], seeds: int | None) -> tuple[list[tuple[str, TestRun]], str]:
         """Return the runs of a comparison, by name, and how they begin and end."""
-        agents = any(isinstance(each, AgentInEnvironment) for each in policies.values())
+        agents = _with_agents(policies)
         if self.data_of.each is None and not self.data_of.parts and self.warm_up and not agents:
             raise TraceError(
                 NOTHING_LATER, mend="give a trace that goes on after them, or use --whole-trace on another one"
             )
-        if agents or not self.data_of.parts or not self.warm_up:
+        if self._begin_empty(policies):
+            if not (traces := self.data_of.some_tests(seeds)):
+                raise TraceError(NOTHING_PLACED, mend="give a trace with more jobs that it can place")
             why = (
                 " (agents in environments begin so, and the policies beside them)"
                 if agents and self.data_of.parts
                 else ""
             )
             says = f"each run begins on an empty cluster{why}, and ends when every job has finished"
-            return [(trace.name, partial(self._cold, trace)) for trace in self.data_of.some_tests(seeds)], says
+            return [(trace.name, partial(self._cold, trace)) for trace in traces], says
         chosen = self.data_of.parts[:seeds]
         says = f"each run begins as full as {self.warm_up} has left the cluster by then, and ends when every job has finished"
         return [
             (each.name, partial(self._warm, start)) for each, start in zip(chosen, self._starts(chosen), strict=True)
         ], says
+
+    def _begin_empty(self, policies: Mapping[str, Scheduler]) -> bool:
+        """Return whether the runs of a comparison begin on an empty cluster, as episodes do and with the same jobs."""
+        return _with_agents(policies) or not self.data_of.parts or not self.warm_up
+
+    def _of_training(self) -> DataSets:
+        with _as_training_errors():
+            return self.data_of.of_training()
 
     def _starts(self, chosen: Sequence[TracePart]) -> Iterator[WarmStart]:
         """Yield the start of each part; the rule runs each trace once."""
@@ -315,6 +326,10 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return SimulatorBackend(data, cluster, slowdown, profiles, says, digest, overrides.warm_up)
+
+
+def _with_agents(policies: Mapping[str, Scheduler]) -> bool:
+    return any(isinstance(each, AgentInEnvironment) for each in policies.values())
 
 
 def _at_equal_speeds(policies: Mapping[str, Scheduler]) -> Mapping[str, Scheduler]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -37,6 +37,7 @@ FEWEST = 30
 TESTS = 5
 """Default number of seeds of a test."""
 NOTHING_LATER = "no job was submitted after those for training and validation"
+NOTHING_PLACED = "the system can place none of the jobs for tests"
 _READ = ("epochs", "num_ps", "length_steps")
 """Columns that environments and states read beside those of every trace."""
 _SACCT = b"JobIDRaw|"
@@ -67,10 +68,22 @@ class DataSets:
     sha256: str
     notes: tuple[str, ...] = ()
     """Remarks for the user: which jobs were left out."""
+    notes_on_episodes: tuple[str, ...] = ()
+    """Remarks on jobs that are as in the user's trace only where policies are compared on `parts`."""
     each: int | None = None
     """Number of test traces of one seed; None for users' traces, which have no seeds."""
     parts: Sequence[TracePart] = ()
     """Parts of users' traces that `tests` are cut from, as policies are compared on them; empty for drawn traces."""
+    lacking: str = ""
+    """The first trace, where traces were cut and no job is left for training or for validation; empty where there are both."""
+
+    def of_training(self) -> Self:
+        """Return these data sets for a training. Raises TraceError if no job is left for it; comparisons need none."""
+        if self.lacking:
+            raise TraceError(
+                "no job is left for training or for validation", mend="give a longer trace", path=self.lacking
+            )
+        return self
 
     def some_tests(self, seeds: int | None) -> Sequence[Trace]:
         """Return the test traces of so many seeds, or so many of the users' traces; None: `TESTS` seeds, or all users' traces."""
@@ -117,7 +130,9 @@ def of_setup(setup: TrainingSetup, cluster: Cluster) -> DataSets:
         training[number]
     content = repr((workloads, list(setup.validation_seeds), _range(setup.training_seeds)))
     says = _says(workloads)
-    return DataSets(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
+    return DataSets(
+        training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), each=len(workloads)
+    )
 
 
 def of_files(
@@ -141,6 +156,7 @@ def of_files(
     validation: list[Trace] = []
     tests: list[Trace] = []
     notes: list[str] = []
+    notes_on_episodes: list[str] = []
     digest = hashlib.sha256()
     jobs = 0
     for text in texts:
@@ -155,19 +171,27 @@ def of_files(
             )
         jobs += len(trace)
         episodes, remarks = _of_episodes(trace, cluster, places, one_by_one=one_by_one)
-        notes += [f"{text}: {remark}" for remark in remarks]
+        notes_on_episodes += [f"{text}: {remark}" for remark in remarks]
         digest.update("".join(remarks).encode())
         for part, rows in zip((training, validation, tests), _cut(len(trace), whole=whole), strict=True):
             part.extend(windows(episodes.trace.take(rows[episodes.placed[rows]]), window))
         parts = _compared(trace, window if windows_of_tests else len(trace), whole=whole)
         compared += [TracePart(trace, part) for part in parts]
         notes += [] if parts else [f"{text}: policies are not compared on it: {NOTHING_LATER}"]
-    if not (whole or (training and validation)):
-        raise TraceError("no job is left for training or for validation", mend="give a longer trace", path=texts[0])
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
     cut = f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
     says = f"{', '.join(texts)} ({jobs:,} jobs: {'all for tests' if whole else cut})"
-    return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes), parts=tuple(compared))
+    return DataSets(
+        training,
+        validation,
+        tests,
+        says,
+        digest.hexdigest(),
+        tuple(notes),
+        tuple(notes_on_episodes),
+        parts=tuple(compared),
+        lacking="" if whole or (training and validation) else texts[0],
+    )
 
 
 def read_any(text: str) -> tuple[Trace, dict[str, int]]:

@@ -86,8 +86,8 @@ class MiniCluster(RunningCluster):
         boot.require_prerequisites(self.spec)
         if self._lock is not None:
             raise AlreadyRunningError(f"mini-cluster {self.name}: this object has it up already; call down() first")
-        self._lock = self._store.lock(self.name)
         try:
+            self._lock = self._store.lock(self.name)
             self._clear_earlier()
             self._boot()
         except BaseException as error:  # also KeyboardInterrupt and SystemExit

@@ -25,6 +25,8 @@ RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""
 _LOCK_WAIT_S = 0.2
 """Seconds to wait for a lock: `status` holds it for a moment to test whether another process does."""
+_FOLDER_WAIT_S = 10.0
+"""Seconds for which a folder that is removed again and again is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,10 @@ class RecordStore:
 
     def names(self) -> list[str]:
         """Return the names of all clusters that have a record, sorted."""
-        return sorted(path.stem for path in self._root.glob("*.json"))
+        try:
+            return sorted(path.stem for path in self._root.iterdir() if path.suffix == ".json")
+        except OSError:  # no cluster: the last owner removes the folder, perhaps at this moment
+            return []
 
     def records(self) -> list[Record]:
         """Return the records of all clusters, sorted by name. Raises MiniClusterError for a file that is none."""
@@ -105,7 +110,6 @@ class RecordStore:
 
     def lock(self, name: str) -> NameLock:
         """Take the lock of a name. Raises AlreadyRunningError that names its owner."""
-        make_folder(self._root)
         return NameLock.take(self._root / f"{name}.lock", name)
 
     def owner(self, name: str) -> str | None:
@@ -138,9 +142,9 @@ class RecordStore:
 
     def tidy(self) -> None:
         """Remove the folder when no cluster is left in it."""
-        if any(self._root.glob("*.json")) or any(self._root.glob("*.lock")):
-            return
         with contextlib.suppress(OSError):  # another process has begun a boot, or has removed the folder already
+            if any(path.suffix in (".json", ".lock") for path in self._root.iterdir()):
+                return
             (self._root / ".subnets").unlink(missing_ok=True)
             self._root.rmdir()
 
@@ -160,15 +164,15 @@ class NameLock:
 
     @staticmethod
     def take(path: Path, name: str) -> NameLock:
-        """Take the lock. Raises AlreadyRunningError that names its owner."""
+        """Take the lock; make its folder where it is missing. Raises AlreadyRunningError that names its owner, or OSError."""
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = _opened(path)
             if not wait_until(lambda fd=descriptor: _lock_now(fd), _LOCK_WAIT_S):  # type: ignore[misc]
                 os.close(descriptor)
                 raise AlreadyRunningError(
                     f"mini-cluster {name}: in use by {_owner_text(path)}; wait for this process, end it, or choose another --name"
                 )
-            if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            if _is_at(path, descriptor):
                 break
             os.close(descriptor)  # the last owner removed the file between open and lock: take the new file
         os.fchmod(descriptor, 0o644)
@@ -181,6 +185,25 @@ class NameLock:
         if remove:
             self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Open a file, and create it and its folder where they are missing. Raises OSError."""
+    deadline = time.monotonic() + _FOLDER_WAIT_S
+    while True:
+        try:
+            make_folder(path.parent)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # the owner of the last cluster has removed the folder in between
+            if time.monotonic() > deadline:
+                raise
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether the open file still has this path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    return False
 
 
 def _lock_now(descriptor: int) -> bool:

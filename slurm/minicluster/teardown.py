@@ -20,7 +20,10 @@ _CLUSTER = "Cluster: "
 
 
 def take_down(record: Record, store: RecordStore) -> None:
-    """Remove processes, cgroups, network and files. The caller holds the lock of the name. A second call does no harm."""
+    """Remove processes, cgroups, network and files. The caller holds the lock of the name. A second call does no harm.
+
+    Raises MiniClusterError when files cannot be deleted; the record stays then, for the next call.
+    """
     names = NetworkNames(record.name)
     folders = cgroups.cluster_cgroups(record.cgroup, record.name)
     if record.boot_id == boot_id():
@@ -31,25 +34,34 @@ def take_down(record: Record, store: RecordStore) -> None:
             namespaces.end_processes_in(netns)
     cgroups.remove(folders)
     network.demolish(names, record.nodes)
-    remove_files(Path(record.directory), record.name, whole=record.made_directory)
+    try:
+        remove_files(Path(record.directory), record.name, whole=record.made_directory)
+    except OSError as error:  # such as a program that writes there meanwhile, or a file system that is read-only now
+        raise MiniClusterError(
+            f"{record.directory}: the files of mini-cluster {record.name} cannot be deleted ({error}); mend this, and run "
+            f"headway-minicluster down --name {record.name}"
+        ) from error
     store.remove(record.name)
 
 
-def down(name: str, store: RecordStore | None = None) -> None:
-    """Take down a cluster by name. Raises NotRunningError when there is none, AlreadyRunningError when its owner is alive."""
+def down(name: str, store: RecordStore | None = None, *, detached: bool = True) -> None:
+    """Take down a cluster by name, or only one that has not been detached.
+
+    Raises NotRunningError when there is none, AlreadyRunningError when its owner is alive.
+    """
     store = store or RecordStore()
     lock = store.lock(name)
     try:
         with signals_deferred():
-            _take_down_recorded(name, store)
+            _take_down_recorded(name, store, detached=detached)
     finally:
         lock.release(remove=True)
         store.tidy()
 
 
-def _take_down_recorded(name: str, store: RecordStore) -> None:
+def _take_down_recorded(name: str, store: RecordStore, *, detached: bool) -> None:
     record = store.read(name)
-    if record is None:
+    if record is None or (record.detached and not detached):
         raise NotRunningError(f"mini-cluster {name}: no such cluster; `headway-minicluster status` lists all")
     take_down(record, store)
 

@@ -94,7 +94,7 @@ def evaluate(request: EvaluationRequest, on_progress: OnProgress) -> Evaluation:
         {name: {metric: _mean(comparison, name, metric) for metric in METRICS} for name in policies},
         {name: _change(comparison, name, first) for name in policies if name != first},
         {name: sum(_left(each) for each in comparison.figures[name]) for name in policies},
-        backend.notes,
+        comparison.notes,
         comparison.says,
     )
 

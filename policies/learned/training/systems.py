@@ -150,6 +150,8 @@ class Comparison:
     """Number of consecutive traces that belong to one seed: only seeds are independent of each other."""
     says: str = ""
     """How the runs begin and end, in a sentence."""
+    notes: tuple[str, ...] = ()
+    """One line for each part of the user's data that is left out of these runs."""
 
 
 OnProgress = Callable[[float], None]

@@ -11,7 +11,7 @@ from simulator.errors import SettingError
 from simulator.papers.marl.options import MarlOptions
 from simulator.papers.marl.rules.named import RULES
 from simulator.papers.marl.state.data_center import DataCenter
-from simulator.slowdown.registry import NONE
+from simulator.slowdown.registry import none_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class MarlEnvOptions(MarlOptions):
     cluster: Cluster | None = None
     """The cluster that a training gives: the same data center as `network`, `k` and the others describe; None: not checked."""
     slowdown: Sequence[str] = ()
-    """Slowdown models that a training gives: none (or `none`), because the environment has laws of its own."""
+    """Slowdown models that a training gives: empty or `none`, because the environment has laws of its own."""
 
     def __post_init__(self) -> None:
         """Raises SettingError for an impossible value."""
         super().__post_init__()
         if self.others not in RULES:
             raise SettingError(f"others is {self.others!r}; give one of {', '.join(RULES)}")
-        if set(self.slowdown) - {NONE}:
+        if not none_of(self.slowdown):
             raise SettingError(
                 f"slowdown is {', '.join(map(str, self.slowdown))}, and jobs here slow each other down by laws of their own; "
                 "leave --slowdown out"

@@ -12,7 +12,7 @@ from simulator.envs.options import check
 from simulator.errors import SettingError
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.registry import NONE
+from simulator.slowdown.registry import none_of
 from simulator.traces.generators.rl_taps import STEP_S, RLTaps
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
@@ -30,7 +30,7 @@ class RlTapsOptions:
     cluster: Cluster | str = field(default_factory=lambda: cluster_of(CLUSTER))
     """A cluster whose network is a tree, or a text as for `--cluster`."""
     slowdown: Sequence[str] = ()
-    """Must be empty, or `none`: jobs slow each other down by equations 12 to 15."""
+    """Must be empty or `none`: jobs slow each other down by equations 12 to 15."""
     profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("rl-taps"))
     """Seconds of a step and bytes of the gradients of each network, and the ring's curves."""
     slots: int = PAPER.slots
@@ -75,7 +75,7 @@ class RlTapsOptions:
             raise SettingError(f"restart_s is {self.restart_s!r}; give seconds, at most the {self.step_s:g} of a step")
         if min(self.idle_weight, self.fewer_weight) < 0:
             raise SettingError("a weight of a penalty is negative; give 0 or more")
-        if set(self.slowdown) - {NONE}:
+        if not none_of(self.slowdown):
             raise SettingError(
                 f"slowdown is {self.slowdown!r}; leave it out: this environment has the paper's own (equations 12 to 15)"
             )

@@ -5,20 +5,24 @@ apt-get, dpkg-query and systemctl are scripts, which note their arguments and ma
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from slurm.apt import allow_service_starts, foreign_slurm, install, no_service_starts
+from slurm.apt import allow_service_starts, install, no_service_starts
 from slurm.errors import CommandError
+from slurm.foreign_slurm import foreign_slurm
 from slurm.processes import wait_until
 
 _DEADLINE_S = 60.0
+_NOBODY = 65534
 # The unpacking begins with a copy of policy-rc.d, and does not end before the test says so.
 _APT = """#!/bin/sh
 echo "$@" >>{calls}
@@ -70,6 +74,7 @@ class Machine:
         """Start an installation as a process of its own, and return when apt-get unpacks."""
         (self.folder / "wait").touch()
         code = (
+            "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if the tests run under nohup\n"
             f"from pathlib import Path; from slurm.apt import install; install(('slurmd',), Path({str(self.policy)!r}))"
         )
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
@@ -79,6 +84,19 @@ class Machine:
     def go_on(self) -> None:
         """Let apt-get end."""
         (self.folder / "wait").unlink()
+
+
+@contextlib.contextmanager
+def as_user() -> Iterator[None]:
+    """Have the rights of a user without any, if this is root."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.fixture
@@ -139,9 +157,54 @@ def test_beside_a_slurm_of_another_origin_nothing_is_installed(
     (site / "slurmd").chmod(0o755)
     monkeypatch.setenv("PATH", f"{site}:{os.environ['PATH']}")
 
-    with pytest.raises(CommandError, match=f"{site}/slurmd.*nothing is installed"):
-        install(("slurmctld",), machine.policy)
+    for packages in (("slurmctld",), ("libslurm-dev",)):
+        with pytest.raises(CommandError, match=f"{site}/slurmd.*nothing is installed"):
+            install(packages, machine.policy)
     assert machine.calls() == []
+    install(("debootstrap",), machine.policy)  # it has nothing to do with Slurm
+    assert machine.calls()[-1][-1] == "debootstrap"
+
+
+def program(path: Path) -> Path:
+    """Make an empty program. Return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o755)
+    return path
+
+
+@pytest.mark.parametrize("file", ["slurmd.service", "slurmd.service.d/site.conf"])
+def test_a_slurm_that_systemd_starts_is_one_of_the_machine(machine: Machine, file: str) -> None:
+    site, units = program(machine.folder / "opt" / "slurmd"), machine.folder / "system"
+    unit = units / file
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart=\nExecStart = -{site} -D $SLURMD_OPTIONS\n")
+    (units / "slurmctld.service").symlink_to("/dev/null")  # masked
+    (units / "slurmdbd.service").write_text(f"[Service]\nExecStart={machine.folder}/opt/removed/slurmdbd -D\n")
+    assert foreign_slurm([units, machine.folder / "none"]) == [str(site)]
+    unit.write_text(f"[Service]\nExecStart={program(machine.folder / 'usr' / 'slurmd')} -D\n")
+    assert foreign_slurm([units]) == []
+
+
+def process(proc: Path, name: str, program: Path, network: str) -> None:
+    """Add a process to a folder such as /proc."""
+    (proc / name / "ns").mkdir(parents=True)
+    (proc / name / "exe").symlink_to(program)
+    for kind, namespace in (("net", network), ("pid", "machine's pids")):
+        (proc / namespace).touch()
+        (proc / name / "ns" / kind).symlink_to(proc / namespace)
+
+
+def test_a_slurm_that_runs_is_one_of_the_machine_and_that_of_a_mini_cluster_is_not(machine: Machine) -> None:
+    proc, opt = machine.folder / "proc", machine.folder / "opt"
+    process(proc, "self", Path("/usr/bin/python3"), "machine's network")
+    process(proc, "101", opt / "mini" / "slurmd", "network of n1")
+    process(proc, "102", opt / "other" / "program", "machine's network")
+    process(proc, "103", Path("/usr/sbin/slurmd"), "machine's network")
+    (proc / "104").mkdir()  # it has just ended
+    assert foreign_slurm((), proc) == []
+    process(proc, "105", opt / "slurmctld", "machine's network")
+    process(proc, "106", Path(f"{opt}/slurmd (deleted)"), "machine's network")
+    assert sorted(foreign_slurm((), proc)) == [f"{opt}/slurmctld", f"{opt}/slurmd"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -177,6 +240,14 @@ def test_after_a_killed_installation_services_may_start_again_once_apt_has_ended
 def test_the_policy_of_the_machine_is_left_alone_when_no_installation_was_killed(machine: Machine) -> None:
     machine.policy.write_text("the machine's own")
     allow_service_starts(machine.policy)
+    assert machine.policy.read_text() == "the machine's own"
+
+
+def test_a_policy_that_a_user_cannot_read_is_left_alone(machine: Machine) -> None:
+    machine.policy.write_text("the machine's own")
+    machine.policy.chmod(0o700)
+    with as_user():
+        allow_service_starts(machine.policy)
     assert machine.policy.read_text() == "the machine's own"
 
 

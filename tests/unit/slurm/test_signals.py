@@ -10,8 +10,10 @@ import pytest
 
 
 def output_of(program: str, *words: str, status: int = 0) -> list[str]:
-    """Run a Python program with the signal handlers of a new process. Return the lines of its output."""
-    argv = [sys.executable, "-c", program, *words]
+    """Run a Python program with the signal handlers of a new process, also if the tests run under nohup. Return the lines of its
+    output."""
+    handlers = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    argv = [sys.executable, "-c", handlers + program, *words]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=120)
     assert done.returncode == status
     return done.stdout.splitlines()

@@ -240,6 +240,33 @@ def test_a_trace_of_unix_times_fails_as_it_does_from_zero(sim, trace: Path, tmp_
     assert figures(later, "20:3")[2] > 0
 
 
+@pytest.mark.parametrize(
+    ("begin_s", "times", "said"),
+    [
+        (
+            UNIX_S,
+            (0, UNIX_S + 5),
+            "has Unix times beside times from the first submission on; write Unix times throughout",
+        ),
+        (0, (0, UNIX_S + 5), "has Unix times beside times from the first submission on"),
+        (
+            0,
+            (UNIX_S, UNIX_S + 5),
+            "has Unix times, and the trace has none; write seconds from the trace's first submission",
+        ),
+    ],
+)
+def test_failures_on_another_clock_than_the_trace_are_refused(
+    sim, tmp_path: Path, begin_s: int, times: tuple[int, int], said: str
+) -> None:
+    trace = write(tmp_path / "t.csv", [(begin_s + submit, gpus, duration) for submit, gpus, duration in ROWS])
+    script = tmp_path / "failures.csv"
+    script.write_text(f"time_s,node,change\n{times[0]},0,down\n{times[1]},0,up\n")
+    code, _, err = sim("run", "--trace", trace, "--cluster", "1x4", "--policy", "fifo", "--failures", script)
+    assert code == 2
+    assert f"{script}, column time_s: {said}" in err
+
+
 def test_drawn_failures_are_those_of_the_seed(sim, trace: Path) -> None:
     words = ["run", "--trace", trace, "--cluster", "2x4", "--policy", "fifo", "--failures", "20:3", "--json"]
     found = [json.loads(sim(*words, "--seed", seed)[1]) for seed in (1, 1, 2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
-from simulator.traces.trace import Trace
+from simulator.traces.trace import NS_PER_S, Trace
 from simulator.traces.write import write_trace
 from simulator.training.backend import FIGURES, SimulatorBackend, simulator_backend
 from simulator.training.data_sets import of_files, of_setup
@@ -249,6 +249,41 @@ def test_policies_are_not_compared_where_no_job_comes_after_the_training(tmp_pat
         its.compare({"fifo": load_policy("fifo")}, None, lambda _share: None)
     whole = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True, windows=False))
     assert [part.part.text() for part in whole.data_of.parts] == ["jobs 1 to 40"]
+
+
+def trace_of(path: Path, gpus: Sequence[int]) -> Path:
+    """Write a trace of jobs of these numbers of GPUs, one each five minutes."""
+    submit = np.arange(len(gpus)) * 300 * NS_PER_S
+    ids = [str(row) for row in range(len(gpus))]
+    write_trace(Trace.of("mine", ids, submit, list(gpus), [600 * NS_PER_S] * len(gpus)), path)
+    return path
+
+
+PLACES_NO_3 = replace(SETUP, places=lambda _nodes, wanted: wanted != 3)
+
+
+def test_plain_policies_are_compared_where_no_job_is_left_for_a_training(tmp_path: Path) -> None:
+    path = trace_of(tmp_path / "mine.csv", [3] * 60 + [1] * 40)
+    its = simulator_backend(PLACES_NO_3, SetupOverrides(traces=(str(path),)))
+    assert "left out of episodes: 60 jobs" in its.notes[0]
+    found = its.compare({"fifo": load_policy("fifo")}, None, lambda _share: None)
+    assert (len(found.traces), found.notes) == (1, ())
+    for use in (its.trained_range, its.example, lambda: its.validate(load_policy("fifo"))):
+        with pytest.raises(TrainingError, match=f"{path}: no job is left for training or for validation"):
+            use()
+
+
+def test_an_agent_that_can_place_no_job_for_tests_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = trace_of(tmp_path / "mine.csv", [1] * 80 + [3] * 20)
+    its = simulator_backend(PLACES_NO_3, SetupOverrides(traces=(str(path),)))
+    agent = AgentInEnvironment(UniformAgent(), CONTENTION, {})
+    with pytest.raises(TrainingError, match="the system can place none of the jobs for tests"):
+        its.compare({"uniform": agent}, None, lambda _share: None)
+    cold = simulator_backend(PLACES_NO_3, SetupOverrides(traces=(str(trace_of(path, [1, 3] * 50)),), warm_up=""))
+    found = cold.compare({"fifo": load_policy("fifo")}, None, lambda _share: None)
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "left out of episodes: 50 jobs of a number of GPUs that the system cannot place (3)"
+    ]
 
 
 def test_beside_an_agent_all_begin_on_an_empty_cluster(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,27 @@ def test_a_name_has_one_owner_and_the_refusal_says_who(tmp_path: Path) -> None:
     store.lock("demo").release(remove=True)
     store.tidy()
     assert not tmp_path.exists()
+
+
+def test_clusters_begin_while_others_remove_the_folder(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "records")
+
+    def begin_and_end(name: str) -> None:
+        for _ in range(100):
+            store.lock(name).release(remove=True)
+            store.tidy()
+            assert store.names() == []
+
+    with ThreadPoolExecutor() as processes:  # a lock is of its open file, as it is between processes
+        for each in [processes.submit(begin_and_end, name) for name in ("a", "b", "c", "d")]:
+            each.result(timeout=60)
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=f"{tmp_path}/file"):
+        RecordStore(tmp_path / "file" / "records").lock("demo")
 
 
 def test_a_name_is_free_again_when_its_owner_is_killed(tmp_path: Path) -> None:
