@@ -150,13 +150,15 @@ def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
         name: number for number, name in enumerate(shown)
     }  # policies see nodes that sleep last; users read Slurm's order
     for name, gpus, used, available in sorted(rows, key=lambda row: place.get(row[0], len(place))):
-        row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, rack=rack_of(name))
-        if (node := shown.get(name)) is not None:
+        node = shown.get(name)
+        usable = available and (node is None or node.is_usable)
+        row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=usable, rack=rack_of(name))
+        if node is not None:
             row.state, row.reason = node.state, node.reason
             row.partitions.extend(sorted(node.partitions & view.partitions))
         message.gpus_total += gpus
         message.gpus_used += used
-        message.nodes_available += available
+        message.nodes_available += usable
         message.nodes_total += 1
     return message
 

@@ -12,6 +12,7 @@ from controller.admin.report.sources import known
 from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError
 from controller.base.text import without_job_ids
+from controller.state.preemption_table import PreemptedJob
 from protos.headway.v1 import admin_pb2
 
 _WITH_IDS = ("beside",)
@@ -81,22 +82,23 @@ async def _numbers(viewer: Viewer, access: Access, *, before: int, last: int, mo
     at_once = most if access.every_job or before == last + 1 else _AT_ONCE
     while len(found) < most and before > last:
         rows = viewer.controller.preemptions.jobs(before, at_once)
-        seen = [number for number, job_id, user in rows if number >= last and _sees(viewer, access, job_id, user)]
+        seen = [row.number for row in rows if row.number >= last and _sees(viewer, access, row)]
         found += seen[: most - len(found)]
         if len(rows) < at_once:
             break
-        before = rows[-1][0]
+        before = rows[-1].number
         await asyncio.sleep(0)
     return found
 
 
-def _sees(viewer: Viewer, access: Access, job_id: str, last_user: str) -> bool:
-    """Return whether the caller may see the job, which Slurm may have forgotten: then its last run has its user."""
+def _sees(viewer: Viewer, access: Access, row: PreemptedJob) -> bool:
+    """Return whether the caller may see that job: Slurm may have forgotten it, and issued its id again since."""
     if access.every_job:
         return True
     view = viewer.require_view()
-    job = view.find(job_id)
-    return access.sees(last_user if job is None else job.user)
+    job = view.find(row.job_id)
+    is_this = job is not None and row.submit_time_s >= view.first_submit_s(job)
+    return access.sees(job.user if job is not None and is_this else row.user)
 
 
 def without_others(answer: admin_pb2.Explanation) -> admin_pb2.Explanation:

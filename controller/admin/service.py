@@ -188,6 +188,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 # The first metadata show the caller that the call was accepted, however long no event comes.
                 await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(((LISTENING, "1"),))
                 async for event in events_of(past, coming, self._controller.clock, request):
+                    if event.user and not access.sees(event.user):
+                        continue  # of an earlier job with the same id
                     if not access.every_job:
                         event.text = without_job_ids(event.text)
                     yield event

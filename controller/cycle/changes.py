@@ -186,10 +186,9 @@ def _ended_by_s(former: SlurmJob, job: SlurmJob, now_s: float) -> float:
 
 def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord:
     """Return the record of an ended job. `former` is the job as last seen, running perhaps, when its allocation was still known."""
-    same_run = former is not None and former.restarts == job.restarts
-    last = former if former is not None and former.allocated and (same_run or not job.allocated) else job
     earlier = ledger.served.get(job.key, Served(0.0, 0.0, job.key.submit_time_s))
-    run_s, num_gpus = uncounted_run_s(job, earlier, now_s), allocated_gpus(last)
+    run_s = uncounted_run_s(job, earlier, now_s)
+    num_gpus, num_nodes = _last_allocation(job, former, ledger)
     return RunRecord(
         key=job.key,
         user=job.user,
@@ -198,7 +197,18 @@ def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: fl
         end_time_s=job.end_time_s if job.end_time_s is not None else now_s,
         service_s=earlier.service_s + run_s,
         num_gpus=num_gpus,
-        num_nodes=len(last.allocated),
+        num_nodes=num_nodes,
         state=job.state,
-        gpu_s=earlier.gpu_s + run_s * num_gpus if num_gpus or not run_s else None,
+        # Without the last run it is too low, but the runs before it are not lost.
+        gpu_s=earlier.gpu_s + run_s * num_gpus if num_gpus or earlier.gpu_s > 0 or not run_s else None,
     )
+
+
+def _last_allocation(job: SlurmJob, former: SlurmJob | None, ledger: Ledger) -> tuple[int, int]:
+    """Return the numbers of GPUs and of nodes of an ended job's last run; 0 if they are not known or it never ran."""
+    same_run = former is not None and former.restarts == job.restarts
+    last = former if former is not None and former.allocated and (same_run or not job.allocated) else job
+    pin = ledger.pins.get(job.key)
+    if last.allocated or pin is None or pin.restarts != job.restarts or not _has_run(job):
+        return allocated_gpus(last), len(last.allocated)
+    return sum(pin.gpus), len(pin.nodes)

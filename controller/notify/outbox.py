@@ -71,11 +71,19 @@ class Failing:
 
     def note(self, problem: str | None) -> None:
         """Note a delivery. `problem`: why it failed; None: it did not."""
-        if problem is not None and not self.now:
+        self.log(problem, was_failing=self.set(problem))
+
+    def set(self, problem: str | None) -> bool:
+        """Note a delivery, and leave the log to the caller. Returns whether the one before it had failed."""
+        before, self.now = self.now, problem is not None
+        return before
+
+    def log(self, problem: str | None, *, was_failing: bool) -> None:
+        """Log a delivery if the one before it had another result."""
+        if problem is not None and not was_failing:
             log.warning("notification_failed", receiver=self._receiver, problem=problem)
-        elif problem is None and self.now:
+        elif problem is None and was_failing:
             log.info("notifications_work_again", receiver=self._receiver)
-        self.now = problem is not None
 
 
 def attempt(deliver: Deliver, notification: Notification) -> str | None:

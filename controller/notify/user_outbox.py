@@ -72,7 +72,10 @@ class UserOutbox:
             problem = attempt(self._deliver[user], notification)
             with self._changed:
                 self.deliveries.count(problem)
-                self._failing[user].note(problem)
+                was_failing = self._failing[user].set(problem)
+            # Without the lock, for which `put` would wait, and before the user's next delivery, which may be logged too.
+            self._failing[user].log(problem, was_failing=was_failing)
+            with self._changed:
                 self._under_way.remove(user)
                 self._queue(user)
 

@@ -29,7 +29,8 @@ class Webhook:
     def __call__(self, notification: Notification) -> None:
         """Send it. Raises DeliveryError."""
         end_s = time.monotonic() + self.limit_s
-        connection = self._connection()
+        context = ssl.create_default_context() if self.address.encrypted else None  # it reads files, so only once
+        connection = self._connection(context)
         cut = threading.Event()
 
         def end() -> None:
@@ -43,7 +44,7 @@ class Webhook:
         timer.daemon = True
         timer.start()
         try:
-            connection.sock = self._connected(end_s)
+            connection.sock = self._connected(context, end_s)
             if cut.is_set() or time.monotonic() >= end_s:  # nothing may arrive that counts as failed
                 raise TimeoutError
             if isinstance(connection.sock, ssl.SSLSocket):
@@ -64,18 +65,18 @@ class Webhook:
     def _failure(self, problem: str) -> DeliveryError:
         return DeliveryError(f"{self.address.shown}: {problem or f'no answer in {self.limit_s:g} s'}")
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
         """Return a connection that has no socket yet."""
-        kind = http.client.HTTPSConnection if self.address.encrypted else http.client.HTTPConnection
-        return kind(self.address.host, self.address.port)
+        if context is None:
+            return http.client.HTTPConnection(self.address.host, self.address.port)
+        return http.client.HTTPSConnection(self.address.host, self.address.port, context=context)
 
-    def _connected(self, end_s: float) -> socket.socket:
+    def _connected(self, context: ssl.SSLContext | None, end_s: float) -> socket.socket:
         """Return a connected socket, for TLS before the handshake, so that it can be cut off during that. Raises OSError."""
         sock = connect(self.address.host, self.address.port, end_s)
         sock.settimeout(self.limit_s)
-        if not self.address.encrypted:
+        if context is None:
             return sock
-        context = ssl.create_default_context()
         return context.wrap_socket(sock, server_hostname=self.address.host, do_handshake_on_connect=False)
 
     def _headers(self) -> dict[str, str]:

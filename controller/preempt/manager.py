@@ -42,6 +42,7 @@ from controller.state.preemption import (
     after_snapshot,
     moved,
 )
+from controller.state.preemption_table import PreemptedJob
 from protos.headway.v1 import agent_pb2
 
 UNWATCHED_S = 60.0
@@ -170,8 +171,8 @@ class PreemptionManager:
         """Return the newest preemptions of all jobs, newest first."""
         return self._table.newest(limit)
 
-    def jobs(self, before: int, limit: int) -> list[tuple[int, str, str]]:
-        """Return number, job id, and last user (empty: no run has ended) of preemptions below a number, newest first."""
+    def jobs(self, before: int, limit: int) -> list[PreemptedJob]:
+        """Return the jobs of the preemptions below a number, newest first."""
         return self._table.jobs(before, limit)
 
     def numbered(self, numbers: Sequence[int]) -> list[Preemption]:

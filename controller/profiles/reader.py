@@ -99,12 +99,7 @@ class ProfileReader:
 
     def own_alone(self, job_id: int, trained: Trained, shape: RunShape, limit: int) -> list[tuple[float, float]]:
         """Return times and speeds of the newest `limit` windows without neighbours of a job, all runs together, newest first."""
-        # The plus signs keep SQLite from reading the windows of all jobs of that kind.
-        rows = self._db.execute(
-            f"{tables.RATES_AT} WHERE job_id = ? AND {tables.OF_KIND.replace('uid', '+uid', 1)} AND alone = 1"
-            " ORDER BY start_s DESC LIMIT ?",
-            (job_id, *tables.kind(trained, shape), limit),
-        )
+        rows = self._db.execute(tables.OWN_ALONE, (job_id, *tables.kind(trained, shape), limit))
         return [(start_s, steps_per_s) for start_s, steps_per_s in rows]
 
     def busy(self, trained: Trained, shape: RunShape) -> dict[int, float]:

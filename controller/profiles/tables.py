@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS observation (
     PRIMARY KEY (start_s, job_id, restart)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS observation_kind ON observation (uid, script, signature, gpus, nodes, alone);
 CREATE INDEX IF NOT EXISTS observation_job ON observation (job_id, start_s);
+CREATE INDEX IF NOT EXISTS observation_own ON observation (job_id, start_s) WHERE alone = 1;
 -- Bound: keep_days, MAX_PROFILES for each run and node, and MAX_OF_NODE for each node.
 CREATE TABLE IF NOT EXISTS profile (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
@@ -100,6 +101,10 @@ RATES_AT = "SELECT start_s, steps_per_s FROM observation"
 BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
 """Condition for rows of one kind of job and shape; `kind` gives the values."""
+OWN_ALONE = (
+    f"{RATES_AT} WHERE job_id = ? AND {OF_KIND.replace('uid', '+uid', 1)} AND alone = 1 ORDER BY start_s DESC LIMIT ?"
+)
+"""Newest windows without neighbours of one job. The plus sign keeps SQLite from reading the windows of all jobs of that kind."""
 THIN = (
     "DELETE FROM observation WHERE (start_s, job_id, restart) IN (SELECT start_s, job_id, restart FROM ("
     " SELECT start_s, job_id, restart, ROW_NUMBER() OVER (PARTITION BY job_id, restart, alone ORDER BY start_s) AS place"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from controller.base.text import clip
 from controller.slurm.scontrol.run import CommandRunner
 
 _FIELDS = ("JobIDRaw", "Submit", "Start", "End", "ElapsedRaw", "State", "AllocTRES", "NodeList", "User", "JobName")
-"""The name is last, because it may have the separator in it."""
+"""The name is last: a user may have put anything into it, also line breaks."""
 _MOST_RUNS = 1000
 _MOST_WAITING = 16
 """Requests that may wait for their turn; further ones get reports without the accounting."""
@@ -48,8 +49,10 @@ class Accounting:
 
     async def runs(self, job_id: str) -> list[AccountedRun]:
         """Return the runs of all jobs that had that id, oldest first; none where the accounting knows none. Raises SlurmError."""
+        separator = f"|{secrets.token_hex(8)}|"  # that no name of a job has in it
         arguments = (
-            f"--jobs={job_id}", "--duplicates", "--allocations", "--parsable2", "--noheader", f"--format={','.join(_FIELDS)}",
+            f"--jobs={job_id}", "--duplicates", "--allocations", "--parsable2", f"--delimiter={separator}", "--noheader",
+            f"--format={','.join(_FIELDS)}",
         )  # fmt: skip
         if self._waiting >= _MOST_WAITING:
             raise SlurmUnavailableError("sacct: too many users ask for reports at once; try again in a moment")
@@ -61,8 +64,8 @@ class Accounting:
             self._waiting -= 1
         if done.status != 0:
             raise SlurmReplyError(f"sacct: {clip(done.stderr.strip()) or f'exit status {done.status}'}")
-        rows = done.stdout.decode("utf-8", "replace").splitlines()[-_MOST_RUNS:]
-        found = [run for row in rows if row.strip() and (run := _run(row)) is not None]
+        rows = _rows(done.stdout.decode("utf-8", "replace"), separator)[-_MOST_RUNS:]
+        found = [run for row in rows if (run := _run(row, separator)) is not None]
         return sorted(found, key=lambda run: run.submit_s)
 
 
@@ -71,9 +74,20 @@ def keeps_accounting(settings: Mapping[str, str]) -> bool:
     return settings.get(_STORAGE, "").endswith("slurmdbd")
 
 
-def _run(row: str) -> AccountedRun | None:
+def _rows(output: str, separator: str) -> list[str]:
+    """Return the rows of the output. A line without separators belongs to the name of the job in the row before it."""
+    rows: list[list[str]] = []
+    for line in output.removesuffix("\n").split("\n"):
+        if separator in line or not rows:
+            rows.append([line])
+        else:
+            rows[-1].append(line)
+    return ["\n".join(lines) for lines in rows if lines != [""]]
+
+
+def _run(row: str, separator: str) -> AccountedRun | None:
     """Return the run in one row; None for a run that never started, which may have its end as the start. Raises SlurmReplyError."""
-    cells = row.split("|", len(_FIELDS) - 1)
+    cells = row.split(separator)
     try:
         raw_id, submit, start, end, elapsed, state, tres, nodes, user, name = cells
         found = AccountedRun(

@@ -224,6 +224,9 @@ class SlurmJob:
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 
 
+_MAINTENANCE = frozenset({"MAINT", "MAINTENANCE"})
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """One node as Slurm shows it."""
@@ -254,6 +257,11 @@ class SlurmNode:
     def is_asleep(self) -> bool:
         """True while Slurm's power saving has it off, or boots it: no agent runs there."""
         return is_asleep(self.state)
+
+    @property
+    def is_usable(self) -> bool:
+        """True if users' jobs may start there. During a maintenance only jobs of its reservation do."""
+        return self.available and not self.state.endswith("$") and _MAINTENANCE.isdisjoint(self.state.split("+"))
 
 
 def is_asleep(state: str) -> bool:

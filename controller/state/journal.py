@@ -86,7 +86,7 @@ class RunRecord:
     state: str
     """Slurm's state: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
     gpu_s: float | None = None
-    """Run time of each run times its GPUs, seconds; None: not known, as in rows of earlier versions."""
+    """Run time of each run times its GPUs, seconds, as far as these are known; None: of no run, as in rows of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -37,15 +37,31 @@ MAX_PREEMPTIONS = 100_000
 """Maximum number of rows of ended preemptions; the oldest are dropped, whatever their age."""
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM preemption"  # noqa: S608 - names of our own
 
-_LAST_USER = "SELECT user FROM run WHERE run.job_id = preemption.job_id ORDER BY run.submit_time_s DESC LIMIT 1"
+_USER = (
+    "SELECT user FROM run WHERE run.job_id = preemption.job_id AND run.submit_time_s >= preemption.submit_time_s"
+    " ORDER BY run.submit_time_s LIMIT 1"
+)
+"""User of the job that was preempted: its record has the submit time of its last run, and Slurm may have issued the id again."""
 _JOBS = (
-    f"SELECT number, job_id, ({_LAST_USER}) FROM preemption"  # noqa: S608 - names of our own
+    f"SELECT number, job_id, submit_time_s, ({_USER}) FROM preemption"  # noqa: S608 - names of our own
     " WHERE number < ? ORDER BY number DESC LIMIT ?"
 )
 
 _MOST_NUMBER = 2**63
 _NAMED = 20
 """Maximum number of damaged rows that the log reports one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptedJob:
+    """The job of one preemption."""
+
+    number: int
+    job_id: str
+    submit_time_s: int
+    """Its submit time then: at its submission, or at a requeue."""
+    user: str
+    """Its user, as the journal has the job's end; empty: it has not ended, or the record is too old."""
 
 
 class Read(Protocol):
@@ -111,13 +127,20 @@ class PreemptionTable:
         """Return the newest preemptions of one job, newest first."""
         return self._read("WHERE raw_id = ? ORDER BY number DESC LIMIT ?", (raw_id, limit))
 
-    def jobs(self, before: int, limit: int) -> list[tuple[int, str, str]]:
-        """Return number, job id, and user of the job's last ended run (empty: none) of preemptions with numbers below `before`,
-        the newest first. This takes a tenth of the time that whole rows take."""
+    def jobs(self, before: int, limit: int) -> list[PreemptedJob]:
+        """Return the jobs of preemptions with numbers below `before`, the newest first.
+
+        This takes a tenth of the time that whole rows take.
+        """
         rows = self._read_rows(_JOBS, (min(before, _MOST_NUMBER - 1), limit))
         return [
-            (number, lenient_key(str(job_id), 0).job_id, user if isinstance(user, str) else "")
-            for number, job_id, user in rows
+            PreemptedJob(
+                number,
+                lenient_key(str(job_id), 0).job_id,
+                submit_s if isinstance(submit_s, int) else 0,
+                user if isinstance(user, str) else "",
+            )
+            for number, job_id, submit_s, user in rows
         ]
 
     def numbered(self, numbers: Sequence[int]) -> list[Preemption]:

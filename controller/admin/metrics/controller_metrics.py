@@ -141,5 +141,7 @@ class ControllerMetrics(Collector):
         nodes = view.state.nodes
         yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(view.free_capacity.used_gpus.sum()))
         yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))
-        yield gauge("headway_nodes_available", "Managed nodes that may start jobs", int(nodes.available.sum()))
+        usable = {node.name for node in result.observation.snapshot.nodes if node.is_usable}
+        available = sum(name in usable for name, may in zip(nodes.names, nodes.available.tolist(), strict=True) if may)
+        yield gauge("headway_nodes_available", "Managed nodes that may start jobs of users", available)
         yield gauge("headway_nodes_total", "Managed nodes", len(nodes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from controller.observe.user_options import read_user_options
 from controller.slurm.client import Failure, FailureReason, Failures, JobKey, SlurmJob
 
 
@@ -33,6 +34,9 @@ def _known(*readings: SlurmJob | None) -> list[tuple[object, ...]]:
 
 
 def _requested(job: SlurmJob) -> tuple[object, ...]:
-    """Return the request on which its placement depends. Slurm itself does not change it while the job is held."""
-    where = (job.partition, job.qos, job.account, job.features, job.reservation, job.licenses)
-    return (job.request, job.exclusive, job.time_limit_s, job.comment, *where)
+    """Return the request on which its placement depends. Slurm itself does not change it while the job is held.
+
+    Any other text in the comment is a remark, and the order of the partitions makes no difference.
+    """
+    where = (frozenset(job.partition.split(",")), job.qos, job.account, job.features, job.reservation, job.licenses)
+    return (job.request, job.exclusive, job.time_limit_s, read_user_options(job.comment), *where)

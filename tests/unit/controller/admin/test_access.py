@@ -22,8 +22,10 @@ from headway_client import AsyncClient, HeadwayError, InvalidRequestError, NotPe
 from controller.admin.serve import serve_admin
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
+from controller.base.events import LoggedEvent
 from controller.cli.client import AdminClient, CallError
 from controller.daemon.web_user import web_uid
+from controller.slurm.client import JobKey
 from controller.state.journal import RunRecord
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -263,6 +265,32 @@ async def test_preemptions_of_forgotten_jobs_belong_to_the_user_of_their_last_ru
         world.journal.record_runs([RunRecord(key._replace(job_id="50"), "bob", "x", 1.0, 2.0, 1.0, 8, 1, "COMPLETED")])
         assert [row.job_id for row in (await client(folder, "bob").preemptions()).preemptions] == ["50"]
         assert (await client(folder, "ann").preemptions()).preemptions == ()
+
+
+async def test_past_events_of_an_earlier_job_are_not_shown_to_the_user_that_has_its_id_now(folder: Path) -> None:
+    async with cluster(folder) as world:
+        world.events._recent.append(LoggedEvent(1.0, "ended", "2", "of an earlier job", "ann"))
+        world.events.add("advice", "2", "of this job")
+        events = client(folder, "bob").events(since_s=0.0, past_only=True, job_id=2)
+        texts = [event.text async for event in events]
+        assert "of this job" in texts and "of an earlier job" not in texts
+
+
+async def test_preemptions_of_an_earlier_job_are_not_of_the_user_that_has_its_id_now(folder: Path) -> None:
+    """Slurm issues ids again after a loss of its state."""
+    async with cluster(folder) as world:
+        # given bob's job 1 of long ago, requeued once, and an even earlier one of carol, whose id ann's job has now
+        preempted(world, "1")
+        (row,) = world.journal.preemptions.newest(1)
+        now_s = row.submit_time_s
+        for before_s in (500, 3000):
+            world.journal.preemptions.save(replace(row, number=before_s, submit_time_s=now_s - before_s))
+        for user, before_s in (("bob", 450), ("carol", 2990)):
+            key = JobKey("1", now_s - before_s)
+            world.journal.record_runs([RunRecord(key, user, "x", 1.0, 2.0, 1.0, 8, 1, "COMPLETED")])
+        # then each has the preemptions of their own job
+        for user, number in (("ann", row.number), ("bob", 500), ("carol", 3000)):
+            assert [each.number for each in (await client(folder, user).preemptions()).preemptions] == [number]
 
 
 async def test_all_preemptions_come_in_several_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,21 @@ async def test_status_shows_controller_policy_jobs_and_nodes(folder):
     assert "nobody listens" in found.last_error
 
 
+async def test_a_node_in_maintenance_is_not_available_to_users(folder):
+    world = world_in(folder)
+    world.slurm.reserve("upkeep", ("n2",), world.clock.now(), world.clock.now() + 600.0, maintenance=True)
+    world.slurm.reserve("course", ("n3",), world.clock.now(), world.clock.now() + 600.0)
+    await world.turn()
+    async with served(world) as (admin, _):
+        found = await admin.GetStatus(pb.GetStatusRequest())
+    assert [(node.name, node.available) for node in found.nodes] == [
+        ("n1", True), ("n2", False), ("n3", True), ("n4", True),
+    ]  # fmt: skip
+    assert found.nodes_available == 3
+    # but policies may use it, for jobs of that reservation
+    assert world.last.observation.state.nodes.available.all()
+
+
 async def test_before_the_first_reading_there_is_a_status_and_no_queue(folder):
     world = world_in(folder)
     world.health.last_error = "slurmctld did not answer"

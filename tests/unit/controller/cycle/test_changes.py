@@ -10,7 +10,7 @@ import pytest
 from controller.cycle.changes import changes, run_record, served_after
 from controller.cycle.unreported import merged
 from controller.slurm.client import NodeShare, Phase, SlurmJob
-from controller.state.ledger import Ledger, Served
+from controller.state.ledger import Ledger, PinRecord, Served
 from tests.unit.controller.examples.build import NOW_S, job, running
 
 WAITS = job("7")
@@ -127,6 +127,24 @@ def test_the_record_of_a_run_has_the_gpus_of_that_run() -> None:
     assert (cancelled.service_s, cancelled.num_gpus, cancelled.gpu_s) == (60.0, 0, 240.0)
     # a run whose nodes were never seen has no GPU time that is known
     assert run_record(ended(), waits, Ledger(), NOW_S).gpu_s is None
+
+
+def test_a_last_run_whose_nodes_were_never_seen_has_the_gpus_of_its_placement_and_does_not_cost_those_of_earlier_runs() -> (
+    None
+):
+    served = {ended().key: Served(60.0, 240.0, 1)}
+    waits = job("7", submit=BACK_S, restarts=1)
+    # when it was placed by Headway, its GPUs are known
+    pin = PinRecord(("n1", "n2"), (1, 2), restarts=1, pinned_at_s=NOW_S - 35, policy="fifo", reason="")
+    placed = run_record(ended(), waits, Ledger(served=served, pins={ended().key: pin}), NOW_S)
+    assert (placed.num_gpus, placed.num_nodes, placed.gpu_s) == (3, 2, 240.0 + 20.0 * 3)
+    # but a placement of an earlier run, or of a run that did not begin, says nothing
+    earlier = Ledger(served=served, pins={ended().key: replace(pin, restarts=0)})
+    record = run_record(ended(), waits, earlier, NOW_S)
+    assert (record.service_s, record.num_gpus, record.gpu_s) == (80.0, 0, 240.0)
+    cancelled = ended(start_time_s=NOW_S - 10, state="CANCELLED")
+    record = run_record(cancelled, waits, Ledger(served=served, pins={ended().key: pin}), NOW_S)
+    assert (record.num_gpus, record.gpu_s) == (0, 240.0)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -117,6 +117,33 @@ def test_the_log_names_the_user_whose_receiver_fails() -> None:
     ]
 
 
+class HangingLog:
+    """A log whose file system hangs."""
+
+    def __init__(self) -> None:
+        self.hangs, self.go_on = threading.Event(), threading.Event()
+
+    def warning(self, *_: object, **__: object) -> None:
+        self.hangs.set()
+        self.go_on.wait(timeout=120)
+
+
+def test_a_log_that_hangs_delays_no_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, world = HangingLog(), Hanging()
+    monkeypatch.setattr(module, "log", log)
+    world.let_fail()
+    with started(alice=world.hang, bob=world.work) as found:
+        found.put(notification(user="alice"))
+        assert log.hangs.wait(timeout=60)
+        putting = threading.Thread(target=found.put, args=(notification(user="bob", name="job 1"),), daemon=True)
+        putting.start()
+        try:
+            until(lambda: world.arrived, "that of bob arrives meanwhile")
+        finally:
+            log.go_on.set()
+        assert world.arrived == ["job 1"]
+
+
 def test_closing_does_not_wait_for_deliveries_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLOSE_S", 0.1)
     world = Hanging()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,14 @@ def test_a_server_without_a_valid_certificate_gets_nothing() -> None:
 
 
 Address = tuple[str, int]
+
+
+def test_files_of_certificates_are_read_once_for_a_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[ssl.Purpose] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda _, purpose: read.append(purpose))
+    with receiving() as receiver, pytest.raises(DeliveryError):
+        webhook(receiver.url.replace("http:", "https:"))(notification())
+    assert read == [ssl.Purpose.SERVER_AUTH]
 
 
 @pytest.fixture

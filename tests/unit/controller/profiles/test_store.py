@@ -341,6 +341,15 @@ def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> N
     assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.ALONE, 6.0, 2)
 
 
+@pytest.mark.usefixtures("store")
+def test_of_a_job_s_own_windows_those_with_neighbours_are_not_read(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        values = (7, *tables.kind(TRAINED, RunShape(4, 1)), 40)
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {tables.OWN_ALONE}", values)]
+    # and they are in the order of time already: there is no second step that sorts
+    assert plan == ["SEARCH observation USING INDEX observation_own (job_id=?)"]
+
+
 def test_sensitivity_is_the_ideal_over_what_is_seen_now(store: ProfileStore) -> None:
     alone_and_together(store)
     ideal = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())

@@ -13,12 +13,12 @@ from controller.slurm.scontrol.run import Completed
 
 
 class Sacct:
-    """Prints what it was given."""
+    """Prints what it was given, with the separator that it is asked for in place of each "¦"."""
 
     def __init__(self, output: str = "", status: int = 0, errors: str = "") -> None:
         self.asked: list[tuple[str, ...]] = []
         self.most = self._present = 0
-        self._done = Completed(("sacct",), status, output.encode(), errors)
+        self._output, self._status, self._errors = output, status, errors
 
     async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
         self.asked.append((program, *arguments))
@@ -26,16 +26,16 @@ class Sacct:
         self.most = max(self.most, self._present)
         await asyncio.sleep(0.01)
         self._present -= 1
-        return self._done
+        (separator,) = [each.removeprefix("--delimiter=") for each in arguments if each.startswith("--delimiter=")]
+        return Completed(("sacct",), self._status, self._output.replace("¦", separator).encode(), self._errors)
 
 
 async def test_every_run_of_a_requeued_job_is_one_row_oldest_first() -> None:
     output = (
-        "7|300|310|Unknown|40|RUNNING|billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2|n[1-2]|ann|a|b\n"
-        "7|100|120|200|80|CANCELLED by 1000|cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|n3|bob|\n"
-        "7|90|Unknown|Unknown|0|PENDING||None assigned|bob|\n"
-        "7|400|450|450|0|CANCELLED by 1000||None assigned|ann|cancelled in the queue\n"
-        "\n"
+        "7¦300¦310¦Unknown¦40¦RUNNING¦billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2¦n[1-2]¦ann¦a|b\n"
+        "7¦100¦120¦200¦80¦CANCELLED by 1000¦cpu=8,gres/gpu:a100=2,gres/gpu:h100=1¦n3¦bob¦\n"
+        "7¦90¦Unknown¦Unknown¦0¦PENDING¦¦None assigned¦bob¦\n"
+        "7¦400¦450¦450¦0¦CANCELLED by 1000¦¦None assigned¦ann¦cancelled in the queue\n"
     )
     sacct = Sacct(output)
     assert await Accounting(sacct).runs("7") == [
@@ -45,8 +45,24 @@ async def test_every_run_of_a_requeued_job_is_one_row_oldest_first() -> None:
     assert "--jobs=7" in sacct.asked[0] and "--duplicates" in sacct.asked[0]
 
 
+@pytest.mark.parametrize("name", ["two\nlines", "\n\n", "a\x0bb\x85c\u2028d\re", "x\n7|1|2|3|4|COMPLETED||n9|ann|more"])
+async def test_line_breaks_and_separators_in_a_name_are_of_the_name(name: str) -> None:
+    output = (
+        f"7¦100¦120¦200¦80¦COMPLETED¦gres/gpu=2¦n3¦ann¦{name}\n7¦300¦310¦320¦10¦COMPLETED¦gres/gpu=2¦n3¦ann¦{name}\n"
+    )
+    runs = await Accounting(Sacct(output)).runs("7")
+    assert [(run.submit_s, run.elapsed_s, run.name) for run in runs] == [(100.0, 80.0, name), (300.0, 10.0, name)]
+
+
+async def test_the_separator_is_another_one_each_time() -> None:
+    sacct = Sacct()
+    for _ in range(2):
+        await Accounting(sacct).runs("7")
+    assert sacct.asked[0] != sacct.asked[1]
+
+
 async def test_what_is_not_understood_is_an_error() -> None:
-    for output in ("7|1|2\n", "x|1|2|3|4|COMPLETED||n1|a|b\n", "7|1|2|3|4|COMPLETED|gres/gpu=x|n1|a|b\n"):
+    for output in ("7¦1¦2\n", "x¦1¦2¦3¦4¦COMPLETED¦¦n1¦a¦b\n", "7¦1¦2¦3¦4¦COMPLETED¦gres/gpu=x¦n1¦a¦b\n"):
         with pytest.raises(SlurmReplyError, match="a row is not understood"):
             await Accounting(Sacct(output)).runs("7")
     with pytest.raises(SlurmReplyError, match="slurmdbd is away"):

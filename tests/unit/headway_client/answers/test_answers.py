@@ -33,7 +33,7 @@ from headway_client import (
     UnavailableError,
 )
 
-from controller.admin.front import MOST_A_USER
+from controller.admin.front import Front
 from controller.admin.serve import serve_admin
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -294,14 +294,30 @@ def no_search_for_cycles() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_search_for_cycles")
-async def test_calls_that_have_ended_leave_no_connections_behind(folder: Path, connected: MakeClient) -> None:
+async def test_calls_that_have_ended_leave_no_connections_behind(
+    folder: Path, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The controller closes connections of a user who has too many."""
+    fronts: list[Front] = []
+    listen = Front.listen
+
+    def noted(front: Front, address: str) -> None:
+        fronts.append(front)
+        listen(front, address)
+
+    monkeypatch.setattr(Front, "listen", noted)
     async with cluster(folder), connected(folder / "status.sock") as client:
-        for _ in range(2 * MOST_A_USER):
+        for _ in range(4):
             assert await refusal(client.why(99)) == (NotFoundError, Reason.UNKNOWN_JOB)
             assert await refusal(client.listen(job_id="x;1")) == (InvalidRequestError, Reason.INVALID_JOB_ID)
             following = await client.listen(job_id=7, past_only=True)
             assert await following() is None
+        # then gRPC closes each connection a moment after its last call
+        await eventually(lambda: _none_connected(fronts))
+
+
+async def _none_connected(fronts: list[Front]) -> bool:
+    return bool(fronts) and not any(front._sides for front in fronts)
 
 
 async def test_each_refusal_has_a_class_and_a_reason(folder: Path, connected: MakeClient) -> None:

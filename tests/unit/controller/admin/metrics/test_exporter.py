@@ -122,6 +122,9 @@ async def test_queue_and_gpus_are_reported_as_they_are_now(folder):
     assert value(registry, "headway_gpus_total") == 32
     assert value(registry, "headway_nodes_available") == 3
     assert value(registry, "headway_nodes_total") == 4
+    world.slurm.reserve("upkeep", ("n3", "n4"), world.clock.now(), world.clock.now() + 600.0, maintenance=True)
+    await world.turn()
+    assert value(registry, "headway_nodes_available") == 2
 
 
 def test_before_the_first_cycle_unknown_values_are_left_out(folder):

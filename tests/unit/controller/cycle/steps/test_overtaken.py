@@ -106,6 +106,12 @@ def test_a_job_that_is_the_same_or_shows_another_reason_is_placed() -> None:
     assert not overtaken([decided], {decided.key: replace(decided, reason="Priority")}, {})
 
 
+def test_a_remark_in_the_comment_and_the_order_of_partitions_do_not_overtake_a_decision() -> None:
+    decided = job("1", partition="a,b", comment="headway=max-gpus:2")
+    newest = replace(decided, partition="b,a", comment="headway=max-gpus:2 for the paper")
+    assert not overtaken([decided], {decided.key: newest}, {})
+
+
 def test_a_job_that_is_gone_is_not_placed() -> None:
     found = overtaken([job("1")], {}, {})
     assert [failure.reason for failure in found.values()] == [FailureReason.GONE]
