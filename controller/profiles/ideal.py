@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from controller.profiles.alone_speeds import up_to_change
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import (
     Ideal,
@@ -27,10 +28,6 @@ _RECENT_WINDOWS = 2000
 """Maximum number of windows, the newest, for an ideal: most of a day at 30 s each."""
 _OWN_WINDOWS = 40
 """Maximum number of a job's own windows for its ideal, the newest: 20 minutes at 30 s each."""
-_AT_ONCE = 5
-"""Number of windows whose median is compared with that of the newer ones: one long evaluation does not change it."""
-_SAME_SPREADS = 2.0
-"""Largest difference of two such medians that counts as none, in standard deviations of windows."""
 _HALF_CONFIDENCE_S = 2 * 86400.0
 """Age at which a job's own speed alone has half of its confidence: its steps may take another time by now."""
 _RECENT_PROFILES = 50
@@ -73,26 +70,11 @@ def ideal_of(
 
 def _own_ideal(windows: Sequence[tuple[float, float]], priors: Priors, at_s: float | None) -> Ideal | None:
     """Return the ideal ALONE from times and speeds, newest first; its confidence falls with the age of the newest one."""
-    ideal = from_windows(_as_now([steps_per_s for _, steps_per_s in windows], priors.window_spread), priors)
+    ideal = from_windows(up_to_change([steps_per_s for _, steps_per_s in windows], priors.window_spread), priors)
     if ideal is None or at_s is None:
         return ideal
     age_s = max(at_s - windows[0][0], 0.0)
     return replace(ideal, confidence=ideal.confidence * 0.5 ** (age_s / _HALF_CONFIDENCE_S))
-
-
-def _as_now(speeds: Sequence[float], usual_spread: float) -> list[float]:
-    """Return the newest of those speeds (newest first) up to the last change: a job's steps may become longer or shorter.
-
-    The few oldest of a run would otherwise make every later window look like contention.
-    """
-    found = list(speeds[:_AT_ONCE])
-    for first in range(_AT_ONCE, len(speeds), _AT_ONCE):
-        older, middle = speeds[first : first + _AT_ONCE], median(found)
-        spread = max(relative_spread(found) or 0.0, usual_spread)
-        if abs(median(older) - middle) > _SAME_SPREADS * spread * middle:
-            break
-        found += older
-    return found
 
 
 def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:
