@@ -1,8 +1,9 @@
 """Writes the measurements of this cluster as a file for the simulator: `headway-sim run --profiles FILE`.
 
 A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there are enough
-measurements. A model that was profiled on single GPUs alone has the median of the others' bytes and overlap. Localities, scalings
-and pairs come from the simulator's fits, with their defaults where nothing was measured.
+measurements between nodes: steps within one node do not show the fit how much is sent. A model that was profiled on single GPUs
+alone has the median of the others' bytes and overlap. Localities, scalings and pairs come from the simulator's fits, with their
+defaults where nothing was measured.
 """
 
 from __future__ import annotations
@@ -90,12 +91,14 @@ def measured_profiles(
         )
     fits: dict[str, str] = {}
     known = _known(models)
-    sending = {row.model for row in models if not isnan(row.bytes)}
+    sending = {row.model for row in models if not isnan(row.bytes)} & {
+        row.model for row in tables["steps"] if row.nodes > 1
+    }
     steps = _fit(step_fit.fit, tables["steps"], "steps", fits) or {}
     known |= {
         model: replace(known[model], compute_s=fitted.compute_s, bytes=fitted.bytes, overlap=fitted.overlap)
         for model, fitted in steps.items()
-        if model in sending and fitted.compute_s > 0
+        if model in sending and fitted.compute_s > 0 and fitted.bytes > 0  # 0: its rows between nodes were held out
     }
     curves = _fit(locality.fit, locality.compared(tables["locality"]), "locality", fits) or {}
     laws = _fit(scaling.fit, tables["scaling"], "scaling", fits) or {}

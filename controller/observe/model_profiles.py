@@ -10,7 +10,7 @@ measured, have no profile; policies use typical values for them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from statistics import median
@@ -23,6 +23,7 @@ from controller.profiles.current import ContentionByRun, run_of
 from controller.profiles.racks import ONE_RACK, Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.windows import RunShape, Throughput, Trained
+from controller.slurm.client import SlurmJob
 from policies.model import ClusterState, Pairs, ProfileTable
 from policies.placement.locality_tiers import NUM_TIERS
 from policies.state.pair_ratios import Pair, key_of, mean_losses
@@ -122,23 +123,33 @@ class ModelColumns:
         snapshot."""
 
     def added(
-        self, state: ClusterState, visible: Sequence[JobRow], measured: ContentionByRun, known: KnownModels | None
+        self,
+        state: ClusterState,
+        visible: Sequence[JobRow],
+        jobs: Collection[SlurmJob],
+        measured: ContentionByRun,
+        known: KnownModels | None,
     ) -> ClusterState:
-        """Return the state with the profiles of its jobs' models, in the order of `visible`; unchanged where none are known."""
+        """Return the state with the profiles of its jobs' models, in the order of `visible`; unchanged where none are known.
+
+        `jobs`: all jobs of the snapshot.
+        """
         if known is None:
             return state
         if len(self._last) > _MOST_REMEMBERED:
             self._last.clear()
-        jobs = self._trained(visible, measured)
+        trained = self._trained(visible, jobs, measured)
         nic = np.array([known.nic_gbyte_s.get(name, nan) for name in state.nodes.names], dtype=np.float64)
-        added = replace(state, profiles=known.profiles(jobs)) if known.models else state
+        added = replace(state, profiles=known.profiles(trained)) if known.models else state
         if np.isnan(nic).all():
             return added
         return replace(added, nodes=replace(state.nodes, nic_gbyte_s=nic))
 
-    def _trained(self, visible: Sequence[JobRow], measured: ContentionByRun) -> list[_Seen | None]:
-        """Return what each job trains, as far as it is known, and remember it."""
-        jobs: list[_Seen | None] = []
+    def _trained(
+        self, visible: Sequence[JobRow], jobs: Collection[SlurmJob], measured: ContentionByRun
+    ) -> list[_Seen | None]:
+        """Return what each job of `visible` trains, as far as it is known, and remember it."""
+        found: list[_Seen | None] = []
         before, self._own = self._own, {}
         for row in visible:
             run = run_of(row.job)
@@ -148,5 +159,8 @@ class ModelColumns:
                 its = self._last[row.owner_and_name] = window.trained, window.shape
             if run is not None and its is not None:
                 self._own[run.job_id] = its
-            jobs.append(self._last.get(row.owner_and_name) if its is None else its)
-        return jobs
+            found.append(self._last.get(row.owner_and_name) if its is None else its)
+        if unseen := before.keys() - self._own.keys():
+            # policies do not see a job that was requeued a second ago, or that is held for a while
+            self._own |= {number: before[number] for number in unseen & {job.raw_id for job in jobs}}
+        return found

@@ -237,7 +237,7 @@ class Observer:
         )
         state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
         state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
-        return self._model_columns.added(state, visible, measured, self._knowledge.models)
+        return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:

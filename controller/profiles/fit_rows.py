@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import nan
 from statistics import median
 
+from controller.profiles.alone_speeds import TimeAndSpeed, speed_around
 from controller.profiles.ideal import step_profile
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
@@ -31,9 +32,11 @@ _SIGNATURE_CHARS = 8
 Racks = Callable[[str], str | int]
 """Returns the rack of a node."""
 _NEAR = 50
-"""Number of windows alone before and after a window with a neighbour that it is compared with: steps may change their length."""
-_Alone = dict[tuple[str, RunShape], list[tuple[float, float]]]
+"""Number of windows alone of other jobs, before and after a window with a neighbour, that it is compared with."""
+_Alone = dict[tuple[str, RunShape], list[TimeAndSpeed]]
 """Times and speeds of windows without neighbours, oldest first, by model and shape."""
+_OwnAlone = dict[tuple[str, RunShape, int], list[TimeAndSpeed]]
+"""The same of each job, by its number too."""
 
 
 def model_name(trained: Trained) -> str:
@@ -121,6 +124,16 @@ def _alone(seen: list[Throughput], names: Names) -> _Alone:
     return dict(found)
 
 
+def _own_alone(seen: list[Throughput], names: Names) -> _OwnAlone:
+    """Return the windows without neighbours of each job."""
+    found: _OwnAlone = defaultdict(list)
+    for item in seen:
+        if item.alone:
+            key = names.of(item.trained, item.shape), item.shape, item.run.job_id
+            found[key].append((item.start_s, item.steps_per_s))
+    return dict(found)
+
+
 def _scaling(alone: _Alone) -> list[ScalingRow]:
     """Return one row for each size, at its fastest shape. With a fixed batch per GPU, examples/s follow GPUs x steps/s."""
     best: dict[tuple[str, int], float] = defaultdict(float)
@@ -129,11 +142,11 @@ def _scaling(alone: _Alone) -> list[ScalingRow]:
     return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
 
 
-def _speed(windows: list[tuple[float, float]]) -> float:
+def _speed(windows: list[TimeAndSpeed]) -> float:
     return median(steps_per_s for _, steps_per_s in windows)
 
 
-def _speed_then(windows: list[tuple[float, float]], time_s: float) -> float:
+def _speed_then(windows: list[TimeAndSpeed], time_s: float) -> float:
     """Return the median speed around that time."""
     place = bisect_left(windows, (time_s,))
     return _speed(windows[max(place - _NEAR, 0) : place + _NEAR])
@@ -141,8 +154,11 @@ def _speed_then(windows: list[tuple[float, float]], time_s: float) -> float:
 
 def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
     """Return one row for each window with exactly two known jobs that share a node, when the first one's speed alone is known at
-    that shape. Jobs that share only links between nodes are no pair: the table has losses inside nodes."""
-    found = []
+    that shape: from its own windows, or else from those of all jobs of its model.
+
+    Jobs that share only links between nodes are no pair: the table has losses inside nodes.
+    """
+    found, own_alone = [], _own_alone(seen, names)
     for item in seen:
         windows = alone.get((names.of(item.trained, item.shape), item.shape))
         if windows is None or len(item.neighbours) != 1:
@@ -154,7 +170,9 @@ def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]
             continue
         target = _key(names.of(item.trained, item.shape), item.shape)
         beside = _key(names.of(other.trained, other.shape), other.shape)
-        found.append(PairRow(target, beside, item.steps_per_s / _speed_then(windows, item.start_s)))
+        own = own_alone.get((names.of(item.trained, item.shape), item.shape, item.run.job_id))
+        speed = speed_around(own, item.start_s) if own else _speed_then(windows, item.start_s)
+        found.append(PairRow(target, beside, item.steps_per_s / speed))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from controller.profiles.alone_speeds import up_to_change
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import (
     Ideal,
@@ -26,13 +27,11 @@ from controller.profiles.windows import RunShape, Trained
 _RECENT_WINDOWS = 2000
 """Maximum number of windows, the newest, for an ideal: most of a day at 30 s each."""
 _OWN_WINDOWS = 40
-"""Maximum number of a job's own windows for its ideal, the newest: 20 minutes at 30 s each."""
-_AT_ONCE = 5
-"""Number of windows whose median is compared with that of the newer ones: one long evaluation does not change it."""
-_SAME_SPREADS = 2.0
-"""Largest difference of two such medians that counts as none, in standard deviations of windows."""
+"""Maximum number of a job's own windows for its ideal, the newest: 20 minutes at 30 s each, however long ago these were."""
 _HALF_CONFIDENCE_S = 2 * 86400.0
 """Age at which a job's own speed alone has half of its confidence: its steps may take another time by now."""
+_AGED_S = 3600.0
+"""Age from which on a job's own speed alone is no longer preferred to a source of more confidence."""
 _RECENT_PROFILES = 50
 _SAME_BUSY = 1.2
 """Largest ratio between kernel times that count as equal: heat and power change the clocks of one GPU model."""
@@ -51,14 +50,27 @@ def ideal_of(
 ) -> Ideal | None:
     """Return the ideal of a job on these nodes: from its own windows without neighbours, those of similar jobs, or profiles.
 
-    `at_s`: time of the window that it is compared with; None: the age of its own windows does not count.
+    From its own windows of long ago only where the other sources have no more confidence. `at_s`: time of the window that it is
+    compared with; None: the age of its own windows does not count.
     A job of an unknown model is compared only with itself, because a script can train anything. So is a job whose computing time
     per step differs from the others', for example with another batch size. Nothing is predicted for a job on a single node.
     """
-    own = _own_ideal(store.own_alone(job_id, trained, shape, _OWN_WINDOWS), priors, at_s)
-    if own is not None or not trained.signature:
+    windows = store.own_alone(job_id, trained, shape, _OWN_WINDOWS)
+    own = _own_ideal(windows, priors, at_s)
+    aged = at_s is not None and bool(windows) and at_s - windows[0][0] > _AGED_S
+    if not trained.signature or (own is not None and not aged):
         return own
-    alone = store.alone(trained, shape, _RECENT_WINDOWS)
+    other = _ideal_of_others(store, job_id, trained, shape, nodes, priors)
+    if own is None or other is None:
+        return own or other
+    return max(own, other, key=lambda ideal: ideal.confidence)
+
+
+def _ideal_of_others(
+    store: ProfileReader, job_id: int, trained: Trained, shape: RunShape, nodes: Collection[str], priors: Priors
+) -> Ideal | None:
+    """Return the ideal from windows of similar jobs, or else from their profiles and its own."""
+    alone = {job: found for job, found in store.alone(trained, shape, _RECENT_WINDOWS).items() if job != job_id}
     busy = store.busy(trained, shape)
     alike = from_jobs([median(alone[other]) for other in _alike(job_id, alone, busy)], priors)
     if alike is not None:
@@ -73,26 +85,11 @@ def ideal_of(
 
 def _own_ideal(windows: Sequence[tuple[float, float]], priors: Priors, at_s: float | None) -> Ideal | None:
     """Return the ideal ALONE from times and speeds, newest first; its confidence falls with the age of the newest one."""
-    ideal = from_windows(_as_now([steps_per_s for _, steps_per_s in windows], priors.window_spread), priors)
+    ideal = from_windows(up_to_change([steps_per_s for _, steps_per_s in windows], priors.window_spread), priors)
     if ideal is None or at_s is None:
         return ideal
     age_s = max(at_s - windows[0][0], 0.0)
     return replace(ideal, confidence=ideal.confidence * 0.5 ** (age_s / _HALF_CONFIDENCE_S))
-
-
-def _as_now(speeds: Sequence[float], usual_spread: float) -> list[float]:
-    """Return the newest of those speeds (newest first) up to the last change: a job's steps may become longer or shorter.
-
-    The few oldest of a run would otherwise make every later window look like contention.
-    """
-    found = list(speeds[:_AT_ONCE])
-    for first in range(_AT_ONCE, len(speeds), _AT_ONCE):
-        older, middle = speeds[first : first + _AT_ONCE], median(found)
-        spread = max(relative_spread(found) or 0.0, usual_spread)
-        if abs(median(older) - middle) > _SAME_SPREADS * spread * middle:
-            break
-        found += older
-    return found
 
 
 def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:

@@ -6,6 +6,8 @@ CS = ideal / observed throughput, at the job's present shape. The ideal is the f
 - STORE: throughput of earlier jobs of the same user, script, model and shape without neighbours;
 - PREDICTED: from the computing time and the bytes of its profile, and the bandwidth of its links when they are free.
 
+The confidence of ALONE falls with the age of its windows; once it is old, a later source of more confidence counts instead.
+
 Confidence is 1 - the expected relative error of the ideal. Errors are measured: the spread of windows, the spread of jobs, and
 the difference between past predictions and later measurements.
 """

@@ -64,11 +64,13 @@ class ReportingProcess:
         return self.state == "connected"
 
     def take(self, frame: Frame) -> None:
-        """Remember a frame as the newest of its type."""
+        """Remember a frame as the newest of its type. The profile of another model than the new one is forgotten."""
         match frame:
             case Hello():
                 self.hello = frame
             case Model():
+                if not _may_be_same(self.model, frame):
+                    self.profile = None
                 self.model = frame
             case Profile():
                 self.profile, self.no_profile = of_present_version(frame, self.hello, self.model), ""
@@ -82,7 +84,7 @@ class ReportingProcess:
                 self.said_bye = True
 
     def forget_facts(self) -> None:
-        """Forget model and profile, because another program of the run has begun."""
+        """Forget the model, and the profile with it, which could be taken for that of another model."""
         self.model = self.profile = None
 
     def close(self, now_ns: int) -> None:
@@ -180,7 +182,7 @@ class JobRun:
         having = [each for each in self.processes.values() if each.model is not None]
         if len(having) > _MAX_MODELS:
             least = max(having, key=lambda each: (not each.connected, -each.closed_ns, each.order))
-            least.model = None
+            least.forget_facts()
 
     def note_claim(self, hello: Hello) -> None:
         """Remember the job id of a hello, if it is not the true one."""

@@ -145,9 +145,10 @@ def _waits(kept: list[JobNote], found: Sources, notes: JobNotes | None) -> dict[
 
 
 def _steps(viewer: Viewer, found: Sources, kept: list[JobNote]) -> int | None:
+    """Return the steps as they are now, or else by the newest note: a run that ended without saving them has lost some."""
     now = None if found.job is None else viewer.controller.preemptions.steps_done(found.job)
-    noted = max((note.steps for note in kept if note.steps is not None), default=None)
-    return max((each for each in (now, noted) if each is not None), default=None)
+    noted = next((note.steps for note in reversed(kept) if note.steps is not None), None)
+    return noted if now is None else now
 
 
 async def _accounted(

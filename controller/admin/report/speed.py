@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from controller.profiles.alone_speeds import TimeAndSpeed, speed_around
 from controller.profiles.reader import ProfileReader
 from controller.profiles.windows import RunShape, Throughput, Trained
 
@@ -62,25 +63,26 @@ def speed_of(store: ProfileReader, raw_id: int, since_s: float) -> Speed | None:
     )
 
 
-_AloneByKind = dict[tuple[Trained, RunShape], float | None]
+_AloneByKind = dict[tuple[Trained, RunShape], list[TimeAndSpeed]]
+"""Times and speeds without neighbours, oldest first; empty: not known."""
 
 
 def _loss(window: Throughput, alone: _AloneByKind) -> float | None:
     """Return the share of its speed that the job lost in that window; None where its speed alone is not known."""
     if window.alone:
         return 0.0
-    speed = alone[window.trained, window.shape]
+    known = alone[window.trained, window.shape]
+    speed = speed_around(known, window.start_s) if known else 0.0
     return max(1.0 - window.steps_per_s / speed, 0.0) if speed else None
 
 
 def _alone(store: ProfileReader, windows: list[Throughput]) -> _AloneByKind:
-    """Return the speed without neighbours by kind and shape: the job's own, else that of others of its kind; None: not known."""
-    own: dict[tuple[Trained, RunShape], list[float]] = {(window.trained, window.shape): [] for window in windows}
-    for window in windows:
+    """Return the speeds without neighbours by kind and shape: the job's own, else the median of others of its kind at any time."""
+    found: _AloneByKind = {(window.trained, window.shape): [] for window in windows}
+    for window in sorted(windows, key=lambda window: window.start_s):
         if window.alone:
-            own[window.trained, window.shape].append(window.steps_per_s)
-    found: _AloneByKind = {}
-    for (trained, shape), speeds in own.items():
-        others = [] if speeds else [each for job in store.alone(trained, shape, _OTHERS_ALONE).values() for each in job]
-        found[trained, shape] = median(speeds or others) if speeds or others else None
+            found[window.trained, window.shape].append((window.start_s, window.steps_per_s))
+    for (trained, shape), own in found.items():
+        if not own and (others := store.alone(trained, shape, _OTHERS_ALONE)):
+            own.append((0.0, median(each for job in others.values() for each in job)))
     return found

@@ -24,7 +24,7 @@ WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 _P2P = ("send", "recv", "recv_anysource")
 _BLOCKING = ("send", "recv")
 _MAX_FRAMES = 8
-"""Frames from a process group's method to dist.send or dist.recv: fewer in each version of torch."""
+"""Frames from a process group's method to dist.send or dist.recv, with that of Dynamo: fewer in each version of torch."""
 
 Method = Callable[..., Any]
 
@@ -74,6 +74,7 @@ class LeftOut:
         replacement = self._unrecorded(original, outlives)
         # pybind11 finds by this name that a method calls the one that it overrides: without it, subclasses in Python would recurse.
         replacement.__code__ = replacement.__code__.replace(co_name=name)
+        replacement = _not_compiled(replacement)
         self._replaced.append((owner, name, original, replacement))
         setattr(owner, name, replacement)
 
@@ -102,6 +103,17 @@ class LeftOut:
                 return False
             frame = frame.f_back
         return True
+
+
+def _not_compiled(replacement: Method) -> Method:
+    """Return the method as one that Dynamo does not compile, just as it does not compile the original.
+
+    In a program that is compiled, Dynamo looks at each function of Python that runs after a graph break. It would compile this one
+    for each kind of arguments, warn of too many, and fail where the program permits no further compilations. A program that has not
+    imported Dynamo by now compiles nothing yet; optimizers of torch import it in the first step.
+    """
+    disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
+    return replacement if disable is None else disable(replacement)
 
 
 def _is_left_later(annotation: Any) -> bool:

@@ -145,6 +145,25 @@ def test_a_model_that_ran_on_single_gpus_alone_has_the_bytes_of_the_others(store
     assert (found.compute_s, found.bytes) == (pytest.approx(0.3), pytest.approx(4e6))
 
 
+def test_a_model_that_was_profiled_only_within_a_node_keeps_its_bytes(store: ProfileStore, tmp_path: Path) -> None:
+    # Given a model whose ranks on one node send 2 GB, beside models from which bytes by rate can be fitted
+    busy_days(store)
+    agents = Agents("later")
+    inside = training(900, ("n1",), 4.0, script="inside.py", signature="ef" * 32, gpus=4, ranks=4)
+    step = {"step_s": 0.2, "compute_s": 0.15, "comm_exposed_s": 0.05, "comm_hidden_s": 0.05}
+    store.take(agents.watch([inside], T0 + 20_000, T0 + 20_120))
+    store.take([agents.arrival("n1", inside.profile(T0 + 20_005 + at, step, {"all_reduce": 2e9})) for at in range(12)])
+    store.compute_windows(T0 + 90_000)
+    # When the measurements are exported
+    done = exported(store, tmp_path / "here.json")
+    # Then it does not count as one that sends nothing
+    found = load_profiles(tmp_path / "here.json").models
+    inside_node = found["inside-efefefef"]
+    assert not str(done["fits"]["steps"]).startswith("not fitted")  # type: ignore[index]
+    assert (inside_node.compute_s, inside_node.overlap) == (pytest.approx(0.15), pytest.approx(0.5))
+    assert inside_node.bytes == pytest.approx(2e9) and found[NAME].bytes == pytest.approx(4e6, rel=0.05)
+
+
 def test_missing_measurements_and_unwritable_files_are_reported(store: ProfileStore, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="no job was profiled"):
         exported(store, tmp_path / "here.json")

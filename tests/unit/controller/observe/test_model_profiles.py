@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from policies.serving.runtime.tasks.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
 from policies.speeds.job_profiles import StepModels
 from policies.wire.messages import parse_state, serialize_state, state_digest
-from tests.unit.controller.examples.build import job, request, running, snapshot
+from tests.unit.controller.examples.build import NOW_S, job, request, running, snapshot
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
@@ -122,6 +123,37 @@ def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: 
     assert models(later, mine, other) == {"1": 0, "2": -1}
     again = job("1", raw_id=1, name="train", restarts=1)
     assert models(later, again, other, job("3", name="train", raw_id=3)) == {"1": 0, "2": -1, "3": -1}
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"submit": int(NOW_S)},
+        {"reason": "job_requeued_in_held_state", "admin_comment": ""},
+    ],
+    ids=["requeued a second ago", "requeued and held by Slurm"],
+)
+def test_a_job_keeps_its_model_while_policies_do_not_see_it(store: ProfileStore, hidden: dict[str, Any]) -> None:
+    # Given a measured job, and another one of its name that trains a model which was not profiled
+    observer = observer_of(KnownModels.of(store, 0.0))
+    mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
+    windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
+
+    def models(known: ContentionByRun, *jobs: SlurmJob) -> dict[str, int]:
+        state = observer.observe(snapshot(*jobs), Ledger(), frozenset({"dl"}), known).state
+        assert state.profiles is not None
+        return dict(zip(state.jobs.ids, state.profiles.of_job.tolist(), strict=True))
+
+    assert models(windows, mine, other) == {"1": 0, "2": -1}
+    # When it is requeued, and is no job for policies in some snapshots
+    later = {RunKey(2, 0): windows[RunKey(2, 0)]}
+    again = {"raw_id": 1, "name": "train", "restarts": 1}
+    for _ in range(2):
+        assert models(later, job("1", **again, **hidden), other) == {"2": -1}
+    # Then it has its own model as soon as policies see it, until Slurm has forgotten it
+    assert models(later, job("1", **again), other) == {"1": 0, "2": -1}
+    models(later, other)
+    assert models(later, job("1", **again), other) == {"1": -1, "2": -1}
 
 
 def test_speeds_of_nics_are_those_that_agents_report(store: ProfileStore) -> None:

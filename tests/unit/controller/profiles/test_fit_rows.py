@@ -89,6 +89,20 @@ def test_a_meeting_is_compared_with_the_speed_alone_of_its_time(
     assert [row.throughput for row in found.scaling] == pytest.approx([4.0], rel=1e-3)
 
 
+def test_a_job_is_compared_with_its_own_speed_of_that_time(store: ProfileStore) -> None:
+    # given a job whose steps became twice as long a while ago, and another of its model that makes 8 steps/s
+    agents = Agents()
+    for begin_s, end_s, steps_per_s in ((0, 1200, 8.0), (1200, 1500, 4.0)):
+        both = [training(1, ("n1",), steps_per_s), training(3, ("n3",), 8.0)]
+        store.take(agents.watch(both, T0 + begin_s, T0 + end_s))
+    # when it meets a job of another model
+    together = [training(1, ("n1",), 4.0), training(2, ("n1",), 3.0, script="b.py")]
+    store.take(agents.watch(together, T0 + 1500, T0 + 1590))
+    store.compute_windows(T0 + 9999)
+    # then it has lost nothing
+    assert [row.ratio for row in rows(store).pairs] == pytest.approx([1.0] * 3, rel=1e-3)
+
+
 def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1, ("n1",), 6.0)], T0, T0 + 60))

@@ -10,7 +10,7 @@ import pytest
 
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of
-from controller.profiles.sensitivity import Ideal, Priors
+from controller.profiles.sensitivity import Ideal, IdealSource, Priors
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey, RunShape, Trained
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
@@ -74,3 +74,19 @@ def test_the_confidence_falls_with_the_age_of_the_newest_window_alone(store: Pro
     assert fresh == pytest.approx(ideal(store).confidence)
     assert 0.97 * fresh < later < fresh
     assert old == pytest.approx(fresh / 2)
+
+
+def test_an_old_speed_alone_does_not_hide_a_better_one_of_other_jobs(store: ProfileStore) -> None:
+    # Given a job that was alone for the last time five days ago, and others of its kind that were alone today
+    last_s = alone(store, (10, 10.0)) - 30
+    today_s = T0 + 5 * 86_400
+    for other in (3, 4, 5):
+        job = Training(other, (f"m{other}",), 5.0, start_s=today_s - 10)
+        store.take(Agents(f"run {other}").watch([job], today_s, today_s + 600))
+    store.compute_windows(today_s + 9999)
+    # When its speed is compared with that alone, then that of the others counts, as it is more certain
+    now = ideal(store, today_s + 9000)
+    assert (now.source, now.steps_per_s) == (IdealSource.STORE, pytest.approx(5.0, rel=0.01))
+    assert now.confidence > 0.8
+    # and its own as long as it is new
+    assert ideal(store, last_s + 600).source is IdealSource.ALONE

@@ -171,3 +171,67 @@ stopped(recording)
 """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "RuntimeError\ntensor([2.])\n", "")
+
+
+def test_nothing_is_compiled_for_a_window(tmp_path: Path) -> None:
+    """A compiled program with collectives and annotations after graph breaks: Dynamo sees no function of Headway."""
+    done = Program(tmp_path, None).run(
+        _RECORDING
+        + """
+import warnings
+import torch._dynamo
+from torch._dynamo.utils import counters
+warnings.simplefilter("ignore")  # of graph breaks
+join()
+@torch._dynamo.decorators.skip
+def annotated(x):
+    with annotation("mine"):
+        return x + 1
+def f(x, out):
+    y = x * 2
+    dist.gather(y, [out])
+    return annotated(out) * 2
+compiled = torch.compile(f, backend="eager", dynamic=True)
+def steps():
+    counters.clear()
+    for n in range(2, 14):
+        x = torch.ones((n, 3) if n % 2 else (n, 3, 2))
+        assert int(compiled(x, torch.zeros_like(x)).sum()) == 6 * x.numel()
+    return sum(counters["frames"].values())
+steps()
+print(steps())
+torch._dynamo.config.error_on_recompile = True
+recording = Kineto()
+recording.start()
+print(steps())
+print(set(stopped(recording)))
+print(steps())
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n0\n{'gloo:gather'}\n0\n", "")
+
+
+def test_sends_of_a_program_that_has_imported_dynamo(tmp_path: Path) -> None:
+    """Those that end before the next step are recorded, as in all other programs."""
+    done = Program(tmp_path, None).run_ranks(
+        _RECORDING
+        + """
+import torch._dynamo
+join()
+recording = Kineto()
+recording.start()
+if RANK:
+    dist.recv(torch.zeros(4), 0)
+    dist.irecv(torch.zeros(4), 0).wait()
+else:
+    dist.send(torch.ones(4), 1)
+    dist.isend(torch.ones(4), 1).wait()
+print(stopped(recording))
+dist.barrier()
+""",
+        2,
+    )
+    assert [(one.returncode, one.stdout, one.stderr) for one in done] == [
+        (0, "['gloo:send']\n", ""),
+        (0, "['gloo:recv']\n", ""),
+    ]

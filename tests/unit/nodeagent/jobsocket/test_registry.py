@@ -241,6 +241,22 @@ def test_a_profile_is_that_of_the_model_in_the_row(node):
     assert node.row().profile.step_s == 0.2
 
 
+@pytest.mark.parametrize("change", [{"batch_size": 64}, {"batch_size": 32, "signature": "bb" * 32}])
+def test_a_profile_is_not_that_of_the_model_that_its_process_trains_next(node, change):
+    first, second = (node.connect(rank=rank) for rank in range(2))
+    node.train([first, second], 2, 3)
+    for rank in (first, second):
+        node.say(rank, "model", batch_size=32)
+        node.say(rank, "profile", step_s=0.4)
+    node.say(first, "model", batch_size=32)
+    assert node.row().profile.step_s == 0.4
+    for rank in (first, second):
+        node.say(rank, "model", **change)
+    assert (node.row().model.batch_size, node.row().profile) == (change["batch_size"], None)
+    node.say(second, "profile", step_s=0.7)
+    assert node.row().profile.step_s == 0.7
+
+
 @pytest.mark.parametrize(
     ("version", "groups", "factor"),
     [
@@ -430,12 +446,18 @@ def test_of_processes_that_come_and_go_within_a_window_so_many_are_kept(node, mo
 def test_of_the_models_of_connected_processes_those_of_the_lowest_ranks_are_kept(node):
     gone = node.connect(rank=0)
     node.say(gone, "model", batch_size=64)
+    node.say(gone, "profile")
     node.close(gone)
     for rank in (*range(50, 0, -1), 0):
-        node.say(node.connect(rank=rank), "model", batch_size=rank + 1)
+        process = node.connect(rank=rank)
+        node.say(process, "model", batch_size=rank + 1)
+        if rank < 20:
+            node.say(process, "profile")
     kept = node.jobs._runs[7].processes
     assert sorted(process.rank for process in kept.values() if process.model is not None) == list(range(8))
     assert node.row().model.batch_size == 1
+    # and no profile without its model
+    assert sorted(process.rank for process in kept.values() if process.profile is not None) == list(range(8))
 
 
 def test_a_row_that_cannot_be_made_costs_no_other_job_its_row(node, monkeypatch):

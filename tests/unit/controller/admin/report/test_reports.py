@@ -22,6 +22,7 @@ from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.accounting import AccountedRun
 from controller.slurm.client import JobKey
+from controller.state.job_note_table import JobNote
 from controller.state.journal import RunRecord
 from controller.state.ledger import Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
@@ -161,6 +162,21 @@ async def test_speed_contention_and_steps_come_from_the_agents(folder: Path, mon
         # and to its own user, where jobs are private, the jobs of others have no id
         theirs = await reports.report(second.job_id, "bob", private=True)
         assert [other.job_id for other in theirs.beside] == [""]
+
+
+async def test_steps_that_were_lost_are_not_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a job whose first run made 1,200 steps and lost 300 of them, and whose second one was at 1,000 when it was noted
+    world = world_in(folder)
+    reports = reports_of(world)
+    key = world.sbatch(1e6, gpus_per_node=8)
+    await world.go_on(3)
+    now_s, earlier = world.clock.now(), key._replace(submit_time_s=key.submit_time_s - 50)
+    world.journal.job_notes.save([JobNote(key, now_s, {}, 1000), JobNote(earlier, now_s, {}, 1200)])
+    # when its agents do not report, the newest note counts
+    assert (await reports.report(key.job_id, "", private=False)).steps == 1000
+    # and when they do, what they say: its program has begun again at a checkpoint meanwhile
+    monkeypatch.setattr(world.preemptions, "steps_done", lambda job: 950)
+    assert (await reports.report(key.job_id, "", private=False)).steps == 950
 
 
 async def test_the_energy_is_that_of_all_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
