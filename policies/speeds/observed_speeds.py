@@ -1,9 +1,10 @@
 """Observed speeds of jobs, from states alone: the decrease of the remaining time over the time of running.
 
 Estimates mean run time at the size that a job asks for. Where what remains of a job (`ClusterState.remaining_s`) gets less by
-p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Time
-limits and mean run times of past jobs do not: the remaining time is counted down by exactly t at every size, and when such an
-estimate changes, the difference would look like progress. So there is no observation of a job with an estimate of these sources.
+p seconds while it runs for t, its speed was p / t. This holds where estimates follow a job's progress. Under Slurm, time limits
+and mean run times of past jobs do not: the remaining time is counted down by exactly t at every size, and when such an estimate
+changes, the difference would look like progress. So there is no observation of a job with an estimate of these sources. In the
+simulator these follow the progress too; they are left out there so that a policy decides as it would under Slurm.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FASTER = 1.25
 """A speed above this multiple of proportional scaling is ignored: the estimate has changed."""
 _COUNTED_DOWN = 1e-6
 _WITHOUT_PROGRESS = (EstimateSource.TIME_LIMIT, EstimateSource.HISTORY)
-"""Sources of estimates that do not follow the progress of the job."""
+"""Sources of estimates that do not follow the progress of the job under Slurm."""
 
 
 @dataclass(slots=True)

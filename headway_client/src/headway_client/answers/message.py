@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
+from math import isfinite
 from typing import Any, TypeVar
 
 from headway_client.answers.kinds import Kind
@@ -44,13 +45,16 @@ class Message:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the message as dicts, lists, texts and numbers, ready for JSON, with the names of the protocol."""
+        """Return the message as dicts, lists, texts and numbers, ready for JSON, with the names of the protocol.
+
+        JSON has no NaN and no infinite numbers: they are None.
+        """
         table = _table(type(self)).values()
         return {field.name: plain(getattr(self, field.name)) for field in table}
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a message with dicts and lists in place of messages and tuples."""
+    """Return a value of a message with dicts and lists in place of messages and tuples, and None for NaN and infinity."""
     if isinstance(value, Message):
         return value.to_dict()
     if isinstance(value, Enum):
@@ -59,7 +63,9 @@ def plain(value: Any) -> Any:
         found: list[Any] = [plain(each) for each in value]
         return found
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, float) and not isfinite(value):
+        return None
     return value
 
 

@@ -56,9 +56,9 @@ class ModelRow(Message):
     compute_s: float = real(2)
     """Seconds of a step, except waiting for communication."""
     bytes: float = real(3)
-    """Bytes that are reduced in a step."""
+    """Bytes that are reduced in a step; NaN where no profile shows communication."""
     overlap: float = real(4)
-    """Overlap of computation and communication, as a share of the shorter of both."""
+    """Overlap of computation and communication, as a share of the shorter of both; NaN as for `bytes`."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def test_a_job_keeps_its_model_while_policies_do_not_see_it(store: ProfileStore,
     assert models(windows, mine, other) == {"1": 0, "2": -1}
     # When it is requeued, and is no job for policies in some snapshots
     later = {RunKey(2, 0): windows[RunKey(2, 0)]}
-    again = {"raw_id": 1, "name": "train", "restarts": 1}
+    again: dict[str, Any] = {"raw_id": 1, "name": "train", "restarts": 1}
     for _ in range(2):
         assert models(later, job("1", **again, **hidden), other) == {"2": -1}
     # Then it has its own model as soon as policies see it, until Slurm has forgotten it

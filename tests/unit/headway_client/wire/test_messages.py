@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import fields
@@ -139,16 +140,20 @@ def plain(message: Any) -> dict[str, Any]:
         value = getattr(message, each.name)
         is_message = each.message_type is not None
         if is_message and each.message_type.GetOptions().map_entry:
-            found[each.name] = dict(value)
+            found[each.name] = {key: finite(one) for key, one in value.items()}
         elif each.is_repeated:
-            found[each.name] = [plain(one) if is_message else one for one in value]
+            found[each.name] = [plain(one) if is_message else finite(one) for one in value]
         elif is_message:
             missing = each.name in {"now", "start"} and not message.HasField(each.name)
             found[each.name] = None if missing else plain(value)
         else:
             optional = each.containing_oneof is not None and not message.HasField(each.name)
-            found[each.name] = None if optional else value
+            found[each.name] = None if optional else finite(value)
     return found
+
+
+def finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @pytest.mark.parametrize("name", _CASES)
@@ -161,7 +166,7 @@ def test_any_message_is_read_and_written_as_protobuf_does(name: str, data: st.Da
     found = MESSAGES[name].decode(message.SerializeToString())
     # then it says the same, also as JSON, and what the client writes says the same to protobuf
     assert found.to_dict() == plain(message)
-    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False)) == found.to_dict()
     assert plain(getattr(pb, name).FromString(found.encode())) == plain(message)
     assert MESSAGES[name].decode(found.encode()) == found
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
@@ -180,6 +185,15 @@ def test_fields_of_a_later_controller_are_ignored() -> None:
     nested = field(1, BYTES, field(1, BYTES, b"12") + later)
 
     assert jobs.Queue.decode(later + nested + later).entries == (jobs.QueueEntry(job_id="12"),)
+
+
+def test_what_is_not_known_is_null_in_json() -> None:
+    rows = slowdown_rows.SlowdownRows(models=(slowdown_rows.ModelRow("resnet", 0.1, math.nan, math.inf),))
+    (read,) = slowdown_rows.SlowdownRows.decode(rows.encode()).models
+    assert math.isnan(read.bytes)
+    assert json.loads(json.dumps(rows.to_dict(), allow_nan=False))["models"] == [
+        {"model": "resnet", "compute_s": 0.1, "bytes": None, "overlap": None}
+    ]
 
 
 def test_a_field_that_has_changed_its_wire_type_is_as_good_as_left_out() -> None:
