@@ -91,7 +91,10 @@ class SimulatorBackend:
         return self.cluster.gpus
 
     def trained_range(self) -> dict[str, tuple[float, float]]:
-        """Return the range of jobs, queues and clusters in training traces; empty if no trace is for training."""
+        """Return the range of jobs, queues and clusters in training traces; empty if no trace is for training.
+
+        Raises TrainingError where a training was wanted and no job is left for it.
+        """
         with _as_training_errors():
             return range_of(self.data_of.of_training().training, self.cluster)
 

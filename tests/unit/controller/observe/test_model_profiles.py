@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,17 +105,22 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
 
 
-def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: ProfileStore) -> None:
-    # Given two running jobs of one name that train different models, of which only the first one's was profiled
-    observer = observer_of(KnownModels.of(store, 0.0))
-    mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
-    windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
+def models_in(observer: Observer) -> Callable[..., dict[str, int]]:
+    """Return a function of contention and jobs that returns each job's row in the profiles, -1 without one."""
 
     def models(known: ContentionByRun, *jobs: SlurmJob) -> dict[str, int]:
         state = observer.observe(snapshot(*jobs), Ledger(), frozenset({"dl"}), known).state
         assert state.profiles is not None
         return dict(zip(state.jobs.ids, state.profiles.of_job.tolist(), strict=True))
 
+    return models
+
+
+def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: ProfileStore) -> None:
+    # Given two running jobs of one name that train different models, of which only the first one's was profiled
+    mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
+    windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
+    models = models_in(observer_of(KnownModels.of(store, 0.0)))
     assert models(windows, mine, other) == {"1": 0, "2": -1}
     # When a neighbour comes to the first one, so that it has no whole window for a while
     later = {RunKey(2, 0): windows[RunKey(2, 0)]}
@@ -135,15 +140,9 @@ def test_a_job_keeps_its_model_while_another_one_of_its_name_is_measured(store: 
 )
 def test_a_job_keeps_its_model_while_policies_do_not_see_it(store: ProfileStore, hidden: dict[str, Any]) -> None:
     # Given a measured job, and another one of its name that trains a model which was not profiled
-    observer = observer_of(KnownModels.of(store, 0.0))
     mine, other = (running(str(at), on={f"n{at}": 4}, raw_id=at, name="train") for at in (1, 2))
     windows = {RunKey(at, 0): Contention(store.throughputs_of(at, 1)[0], None) for at in (1, 2)}
-
-    def models(known: ContentionByRun, *jobs: SlurmJob) -> dict[str, int]:
-        state = observer.observe(snapshot(*jobs), Ledger(), frozenset({"dl"}), known).state
-        assert state.profiles is not None
-        return dict(zip(state.jobs.ids, state.profiles.of_job.tolist(), strict=True))
-
+    models = models_in(observer_of(KnownModels.of(store, 0.0)))
     assert models(windows, mine, other) == {"1": 0, "2": -1}
     # When it is requeued, and is no job for policies in some snapshots
     later = {RunKey(2, 0): windows[RunKey(2, 0)]}

@@ -251,7 +251,12 @@ async def test_status_sock_changes_no_job_of_another_user(folder: Path, connecte
                 await call()
 
 
-async def test_private_jobs_are_kept_from_other_users(folder: Path, connected: MakeClient) -> None:
+async def test_private_jobs_are_kept_from_other_users(
+    folder: Path, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "headway_client.steps.APPEARS_S", 1.0
+    )  # a job that is refused might have been submitted just now
     async with cluster(folder) as world:
         world.slurm_says(PrivateData="jobs")
         async with connected(folder / "status.sock") as client:
