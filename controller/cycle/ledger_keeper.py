@@ -29,6 +29,7 @@ from controller.state.user_changes import (
     note_change_after_pin,
     note_change_of_restored,
     note_change_since,
+    request_changed_while_it_ended,
     request_of_a_changed_job,
 )
 
@@ -206,15 +207,20 @@ class LedgerKeeper:
 
         Such a job shows neither the request that Headway wrote nor the one of its user. Its other facts are not kept.
         """
-        lost = {key.job_id: key for key in self._ledger.pins.keys() - {job.key for job in snapshot.jobs}}
+        lost = {key.job_id: key for key in self._ledger.originals.keys() - {job.key for job in snapshot.jobs}}
         found: set[JobKey] = set()
         for job in snapshot.jobs if lost else ():
             old = lost.get(job.key.job_id)
             if old is None or job.key in self._ledger.originals or may_be_same(job, old, self._ledger):
                 continue
-            if old in before and before[old].user != job.user:
+            last, pin, original = before.get(old), self._ledger.pins.get(old), self._ledger.originals[old]
+            if last is not None and last.user != job.user:
                 continue
-            request = request_of_a_changed_job(job, self._ledger.pins[old], self._ledger.originals[old])
+            request = None
+            if pin is not None:
+                request = request_of_a_changed_job(job, pin, original)
+            elif last is not None:
+                request = request_changed_while_it_ended(job, last, original)
             if request is not None:
                 self._ledger.originals[job.key] = request
                 found.add(job.key)

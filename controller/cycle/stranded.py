@@ -38,10 +38,11 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
     node_set[list(observation.node_sets_without_constraint)] = list(observation.node_sets_without_constraint.values())
     anywhere = Requests(replace(state, jobs=replace(state.jobs, node_set=node_set)))
     keys = {row: observation.rows[row].key for row in stuck}
+    # A constraint may be gone since the observation: a preemption was called off, or a resize has ended it.
     return {
         key: f"may go anywhere again: {_text(ledger.relocations[key])}"
         for row, key in keys.items()
-        if anywhere.of(row).parts
+        if key in ledger.relocations and anywhere.of(row).parts
     }
 
 

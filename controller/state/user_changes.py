@@ -113,6 +113,20 @@ def request_of_a_changed_job(job: SlurmJob, pin: PinRecord, original: ResourceRe
     return _consistent(shown if shown.gpus_per_node else replace(shown, max_nodes=original.max_nodes))
 
 
+def request_changed_while_it_ended(job: SlurmJob, last: SlurmJob, original: ResourceRequest) -> ResourceRequest | None:
+    """Return the user's request for a job whose user changed its GPUs while its processes ended; None if it may be another job.
+
+    `last`: a reading in which the requeue counts already, and the job still occupies its nodes. The job has the same nodes from
+    Headway; its pin is no longer known, because that was for the run before.
+    """
+    nodes = set(last.request.required_nodes)
+    if job.user != last.user or job.restarts != last.restarts or not last.phase.occupies_nodes:
+        return None
+    if not nodes or set(job.request.required_nodes) != nodes or _gpus(job.request) == _gpus(last.request):
+        return None
+    return _with_gpus(original, job.request)
+
+
 def _after_pin(shown: ResourceRequest, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:
     """Return the user's request, if the job is on the nodes of this pin, and shows GPUs that Headway has not written."""
     if set(shown.required_nodes) != set(pin.nodes) or original.gpus_fixed or any(pin.gpu_masks):

@@ -6,8 +6,10 @@ import pytest
 
 from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import ContentionService
+from controller.cycle.stranded import stranded
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
+from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
@@ -216,6 +218,21 @@ async def test_a_job_that_fits_on_no_other_nodes_loses_its_constraint_with_an_ev
     assert len(world.nodes(key)) == 4
     texts = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
     assert texts == ["may go anywhere again: it had to avoid n1, and fits on no other nodes now"]
+
+
+async def test_a_constraint_that_has_ended_since_the_observation_is_no_error(tmp_path, monkeypatch):
+    world = world_of(tmp_path, "fifo-skip")
+    observations = []
+
+    def noting(observation, ledger):
+        if found := stranded(observation, ledger):
+            observations.append(observation)
+        return found
+
+    monkeypatch.setattr("controller.cycle.settling.stranded", noting)
+    await stopped(world, await long_one(world), RelocationConstraint(avoid=frozenset({"n1"})))
+    (observation,) = observations
+    assert stranded(observation, Ledger()) == {}
 
 
 async def test_a_job_waits_until_the_nodes_of_its_constraint_are_free(tmp_path):
