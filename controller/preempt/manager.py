@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import structlog
+
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
-from controller.base.errors import PreemptionRefusedError
+from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.base.listener_failures import ListenerFailures
 from controller.observe.role import in_scope
@@ -44,6 +46,8 @@ from controller.state.preemption import (
 )
 from controller.state.preemption_table import PreemptedJob
 from protos.headway.v1 import agent_pb2
+
+log = structlog.get_logger(__name__)
 
 UNWATCHED_S = 60.0
 """Time after which a job that runs again is no longer watched, where no agent on its nodes could report its steps."""
@@ -186,7 +190,7 @@ class PreemptionManager:
     # --- agents
 
     def on_report(self, node: str, report: agent_pb2.AgentReport) -> None:
-        """Process a report or an answer of an agent."""
+        """Process a report or an answer of an agent. Does not raise for a journal that fails."""
         if report.WhichOneof("kind") == "answer":
             commands = self._agents.commands
             if commands is not None and commands.on_answer(node, report.answer):
@@ -201,7 +205,7 @@ class PreemptionManager:
         self._saving.on_connected(node)
 
     def _note_step(self, run: RunKey, report: NodeReport) -> None:
-        """Note the first step of a job that runs again."""
+        """Note the first step of a job that runs again. If it cannot be recorded, the next report repeats it."""
         attempt = self._open.of_job(run.job_id)
         if attempt is None or run.restart <= attempt.row.restarts or report.stepped_ago_s is None:
             return
@@ -212,7 +216,10 @@ class PreemptionManager:
         if row.step is not None and (report.restored_step or 0) < row.step:
             began = "from the start" if report.restored_step is None else f"at step {report.restored_step}"
             lost = f"it began {began}, although step {row.step} was saved"
-        self._open.change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
+        try:
+            self._open.change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
+        except JournalError as error:
+            log.error("preemption_not_recorded", job=row.job_id, problem=str(error))
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
         """Return the nodes whose agents are not connected, also because power saving has them off; none when no agent at all is

@@ -578,6 +578,24 @@ async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
         assert row.problem == "Slurm did not stop it in time: it is not known whether the request reached Slurm"
 
 
+async def test_a_first_step_that_cannot_be_recorded_is_taken_from_the_next_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster)
+        await world.cycle.errands()
+        again = await cluster.runs_again(job.key.job_id)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", _fails)
+            await cluster.train(again.key, restored_step=41, first_step_s=0.0)
+            await cluster.said()
+        assert cluster.row().stage is Stage.STARTED
+        assert not cluster.server.left_out.get("listener"), "the report was processed as a defect"
+        await cluster.train(again.key, restored_step=41, first_step_s=0.0)
+        assert (await cluster.comes_to(Stage.RESUMED)).problem == ""
+
+
 async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
