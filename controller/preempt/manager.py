@@ -154,7 +154,7 @@ class PreemptionManager:
             why=why,
             way=found.way,
             force=force,
-            constraint=constraint,
+            constraint=replace(constraint, user=job.user),
             within_s=self._settings().preemption_within_s if within_s is None else within_s,
             asked_s=self._clock.now(),
             problem=forced_text(found, newest_step(self._agents.of_run(job))) if cannot else "",

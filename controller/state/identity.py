@@ -19,19 +19,18 @@ def is_same_request(one: ResourceRequest, other: ResourceRequest) -> bool:
 def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
     """Return whether the facts about `former`, which has the same id, may be about this job.
 
-    True if no request is known, because then no wrong job can get one. Two jobs with the same request cannot be told apart, and
-    need not be.
+    If no request is known, only a job with another user than that of a known relocation is another one: no wrong job can get a
+    request, but it could get the size of a resized job. Two jobs with the same request cannot be told apart, and need not be.
     """
-    original, pin = ledger.originals.get(former), ledger.pins.get(former)
+    original, pin, constraint = ledger.originals.get(former), ledger.pins.get(former), ledger.relocations.get(former)
     if original is None:
-        return True
+        return constraint is None or constraint.user in ("", job.user)
     if pin is not None and _is_pinned(job.request, pin):
         return True
     if is_bound_form(job.request, original):
         return True
     if job.request.required_nodes and set(job.request.required_nodes) != set(original.required_nodes):
         # The job is pinned, and the pin is no longer known: the request may be Headway's, also in the size of a resized job.
-        constraint = ledger.relocations.get(former)
         resized = constraint is not None and constraint.gpus is not None
         return resized or job.request.least_gpus == original.least_gpus or _form(job.request) == _form(original)
     return _form(job.request) == _form(original)

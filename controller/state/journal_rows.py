@@ -145,7 +145,7 @@ def decode_preemption(row: Mapping[str, Any]) -> Preemption:
 
 def encode_constraint(constraint: RelocationConstraint) -> str:
     """Return a relocation constraint as text; `decode_constraint` reads it."""
-    return json.dumps({"avoid": sorted(constraint.avoid), "only": sorted(constraint.only), "gpus": constraint.gpus})
+    return encode(constraint)
 
 
 def encode(facts: Any) -> str:

@@ -145,7 +145,7 @@ class Ledger:
     def set_constraint(self, key: JobKey, constraint: RelocationConstraint) -> None:
         """Set where a stopped job must go. Without a number of GPUs it keeps the number that it was given before."""
         if constraint.gpus is None and (before := self.relocations.get(key)) is not None:
-            constraint = replace(constraint, gpus=before.gpus)
+            constraint = replace(constraint, gpus=before.gpus, user=constraint.user or before.user)
         if constraint != RelocationConstraint():
             self.relocations[key] = constraint
         else:
@@ -165,7 +165,7 @@ class Ledger:
         if constraint is None or not (constraint.avoid or constraint.only):
             return False
         self.relocations.pop(key)
-        self.set_constraint(key, RelocationConstraint(gpus=constraint.gpus))
+        self.set_constraint(key, RelocationConstraint(gpus=constraint.gpus, user=constraint.user))
         return True
 
     def set_size(self, key: JobKey, gpus: int | None) -> None:

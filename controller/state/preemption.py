@@ -6,7 +6,7 @@ SAVED, unless an operator forces it. The journal has the table of preemptions, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from controller.slurm.client import JobKey, Phase, SlurmJob
@@ -75,6 +75,8 @@ class RelocationConstraint:
     """Nodes that it must run on; empty: any."""
     gpus: int | None = None
     """Total number of GPUs; None: as many as before."""
+    user: str = field(default="", compare=False)
+    """User of the job; empty: not known. slurmctld may give the id of a lost job to another user's."""
 
     def allows(self, node: str) -> bool:
         """Return whether the job may be placed on that node."""

@@ -21,7 +21,6 @@ from typing import Any
 
 from controller.slurm.client import Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
-from controller.state.preemption import RelocationConstraint
 
 _OTHERS = ("num_tasks", "memory_mib_per_node", "memory_mib_per_cpu", "excluded_nodes")
 """Fields beside the GPUs that a user may have changed, and that Slurm shows of a held job as they are."""
@@ -182,7 +181,7 @@ def _keep(job: SlurmJob, newest: ResourceRequest, ledger: Ledger) -> bool:
     if constraint is not None and constraint.gpus is not None:
         newest = replace(job.request, required_nodes=ledger.originals[job.key].required_nodes)
         del ledger.relocations[job.key]
-        ledger.set_constraint(job.key, RelocationConstraint(avoid=constraint.avoid, only=constraint.only))
+        ledger.set_constraint(job.key, replace(constraint, gpus=None))
     ledger.originals[job.key] = newest
     return True
 

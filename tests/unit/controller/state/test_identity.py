@@ -67,6 +67,17 @@ def test_a_job_with_another_request_is_another_job(shown: ResourceRequest, ledge
     assert not may_be_same(job("1", submit=200, restarts=1, request=shown), OLD, ledger)
 
 
+@pytest.mark.parametrize(("user", "same"), [("ann", True), ("", True), ("bob", False)])
+def test_a_relocated_job_whose_request_is_not_known_is_followed_by_its_user(user: str, same: bool) -> None:
+    """Slurm placed it itself, so Headway never wrote a request for it. An empty user is one of a journal of earlier versions."""
+    ledger = Ledger()
+    ledger.set_constraint(OLD, RelocationConstraint(gpus=2, user=user))
+    ledger.set_constraint(OLD, RelocationConstraint(only=frozenset({"n1"})))  # keeps its size and its user
+    ledger.clear_constraint(OLD)
+    assert ledger.relocations[OLD].user == user
+    assert may_be_same(job("1", submit=200, restarts=1, request=TOTAL), OLD, ledger) is same
+
+
 @pytest.mark.parametrize("alive", [False, True])
 async def test_an_id_that_is_issued_again_and_requeued_gets_its_own_request(tmp_path, alive) -> None:
     """The controller is away, or reads Slurm neither in between."""
