@@ -9,6 +9,7 @@ from controller.base.events import EventLog
 from controller.base.text import count
 from controller.cycle.ledger_keeper import LedgerKeeper
 from controller.cycle.limit_backoff import jobs_of_same_limit
+from controller.cycle.outdated_pins import outdated_pins
 from controller.cycle.refusals import hopeless, overdue
 from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.hand_over import HandOver
@@ -52,10 +53,14 @@ class Settling:
         interrupted = [key for key in observation.twice_marked if key not in handed]
         await self._hand_over.finish(interrupted)
         changed = [*handed, *interrupted, *await self._adopt(observation, handed)]
-        may_give = self._applier.may_give
-        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in handed and may_give(key)}
+        outdated = {key: why for key, why in outdated_pins(observation, self._ledger).items() if key not in handed}
+        if outdated:
+            await self._applier.take_back(outdated)
+            changed += outdated
+        settled, may_give = handed | outdated.keys(), self._applier.may_give
+        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in settled and may_give(key)}
         refused = overdue(observation, self._ledger, start_grace_s)
-        refused = {key: why for key, why in refused.items() if key not in handed}
+        refused = {key: why for key, why in refused.items() if key not in settled}
         if refused:
             alike = jobs_of_same_limit(observation, refused, self._ledger)
             await self._applier.refuse(refused)

@@ -215,6 +215,15 @@ class Applier:
         await self._own_requests.note_changes(refused)
         await self._own_requests.undo_pins(refused, verdicts)
 
+    async def take_back(self, why: Mapping[JobKey, str]) -> None:
+        """Hold placed jobs again, and restore their own requests: they are to be placed anew, without a pause."""
+        failed = await self._verbs.hold(why)
+        held = {key: (text, False) for key, text in why.items() if key not in failed}
+        await self._own_requests.note_changes(held)
+        await self._own_requests.undo_pins(held)
+        for key, (text, _) in held.items():
+            self._events.add("held", key.job_id, f"is placed again: {text}")
+
     def refuse_alike(self, alike: Mapping[JobKey, JobKey]) -> None:
         """Let jobs wait as long as the job with the same limit. This is not journaled, because it can be computed again."""
         for key, like in alike.items():
