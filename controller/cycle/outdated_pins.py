@@ -11,6 +11,7 @@ from controller.observe.observer import Observation
 from controller.observe.role import Role
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
+from controller.state.user_changes import shows_other_nodes
 
 
 def outdated_pins(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
@@ -43,4 +44,6 @@ def _why_not(job: SlurmJob, pin: PinRecord, ledger: Ledger) -> str:
     if original is None:
         return ""
     excluded = sorted(set(original.excluded_nodes) & set(pin.nodes))
-    return f"its user excludes {listed(excluded)}" if excluded else ""
+    if excluded:
+        return f"its user excludes {listed(excluded)}"
+    return "its user has changed its number of nodes" if shows_other_nodes(job, pin) else ""

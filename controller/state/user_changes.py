@@ -4,8 +4,9 @@ A job that has been placed shows the nodes that Headway chose, and perhaps its G
 all the same. Such a change has to reach the job's own request in the ledger, or the next placement would write the old numbers over
 it. A change by Headway must never count as one by the user, so there are only three sources:
 
-- Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs is the user's. Other excluded
-  nodes are the user's too, because a pin excludes none.
+- Headway's last pin. Where the job shows the nodes of that pin, any other number of GPUs or of nodes is the user's. Other excluded
+  nodes are the user's too, because a pin excludes none. Tasks and CPUs count only with another number of nodes: Slurm computes
+  some of them for a job that it considers for a start.
 - A request that has been restored, and that the ledger keeps: Slurm does not show all of it, or has not answered. In the user's
   form, and without nodes, Headway itself writes another number of GPUs only for a job that it has resized.
 - Two readings of a waiting job between which Headway has ordered nothing. Slurm itself changes no number of GPUs of a waiting job,
@@ -29,18 +30,34 @@ _WITH_NODES = ("min_nodes", "max_nodes", "num_cpus")
 
 
 def note_change_after_pin(job: SlurmJob, ledger: Ledger) -> bool:
-    """Keep the change that the user of a pending job has made since its pin. Returns whether there was one."""
+    """Keep the change that the user of a job has made between its pin and its start. Returns whether there was one."""
     original, pin = ledger.originals.get(job.key), ledger.pins.get(job.key)
-    if original is None or pin is None or job.phase is not Phase.PENDING or job.restarts != pin.restarts:
+    if original is None or pin is None or job.restarts != pin.restarts:
         return False
+    if job.phase is not Phase.PENDING:
+        unknown = not job.phase.occupies_nodes or _is_resized(job, ledger)
+        started = original if unknown else _with_nodes_of_run(job, pin, original)
+        return started != original and _keep(job, started, ledger)
     excluded = set(job.request.excluded_nodes) != set(original.excluded_nodes)
     if excluded:
         original = replace(original, excluded_nodes=job.request.excluded_nodes)
         ledger.originals[job.key] = original
     if job.held and _is_resized(job, ledger):
         return excluded  # it may show a pin in another size still, if the newest one was saved and never sent
-    newest = _after_pin(job.request, pin, original)
-    return excluded if newest is None else _keep(job, newest, ledger)
+    newest = _with_nodes_after_pin(job, pin, _after_pin(job.request, pin, original) or original)
+    return excluded if newest == original else _keep(job, newest, ledger)
+
+
+def shows_other_nodes(job: SlurmJob, pin: PinRecord) -> bool:
+    """Return whether a job that was released on the nodes of this pin shows a number of nodes with which it may not start there.
+
+    Slurm has shown the number of the pin before the release, so the other one is its user's.
+    """
+    shown, count = job.request, len(pin.nodes)
+    if not _may_take_other_nodes(shown, pin):
+        return False
+    # A job that has run shows no maximum: Slurm itself says whether it may start on so many.
+    return shown.min_nodes > count or 0 < shown.max_nodes < count or (job.is_impossible and shown.min_nodes < count)
 
 
 def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
@@ -138,6 +155,45 @@ def _after_pin(shown: ResourceRequest, pin: PinRecord, original: ResourceRequest
     if shown.gpus_per_node in by_node and shown.gpus_per_job in in_all:
         return None
     return _with_gpus(original, shown)
+
+
+def _with_nodes_after_pin(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest:
+    """Return the request with the number of nodes that the user of a job on the nodes of this pin has set; unchanged if none.
+
+    A job is released only when it shows the number of the pin. A held one may show its own request in part.
+    """
+    shown, count = job.request, len(pin.nodes)
+    written = {count, original.min_nodes} if job.held and not job.is_impossible else {count}
+    if shown.min_nodes in written or not _may_take_other_nodes(shown, pin):
+        return original
+    # Slurm raises the tasks to the number of nodes, and so does a pin.
+    own, tasks = original.num_tasks, max(shown.num_tasks, shown.min_nodes)
+    if tasks in {max(own, count), max(own, shown.min_nodes)}:
+        tasks = own
+    return _on_nodes(replace(original, num_tasks=tasks), original, shown.min_nodes, shown.max_nodes)
+
+
+def _with_nodes_of_run(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest:
+    """Return the request with the number of nodes of a job that Slurm has started on more nodes than those of this pin."""
+    count = len(job.allocated)
+    if count <= len(pin.nodes) or not _may_take_other_nodes(job.request, pin):
+        return original
+    return original if count == original.min_nodes else _on_nodes(original, original, count, 0)
+
+
+def _on_nodes(wanted: ResourceRequest, original: ResourceRequest, least: int, most: int) -> ResourceRequest:
+    """Return the request for at least so many nodes, with tasks and CPUs for them; `most` 0: Slurm shows no maximum."""
+    is_exact = original.max_nodes == original.min_nodes
+    tasks = max(wanted.num_tasks, least)
+    # The CPUs that a released job shows may be Slurm's estimate.
+    cpus = max(original.num_cpus * tasks // max(original.num_tasks, 1), least)
+    most = most or (least if is_exact else original.max_nodes)
+    return _consistent(replace(wanted, min_nodes=least, max_nodes=most, num_tasks=tasks, num_cpus=cpus))
+
+
+def _may_take_other_nodes(shown: ResourceRequest, pin: PinRecord) -> bool:
+    """Return whether the job shows the nodes of this pin, and is not bound to GPUs by index: then it keeps its number of nodes."""
+    return set(shown.required_nodes) == set(pin.nodes) and not shown.gpus_fixed and not any(pin.gpu_masks)
 
 
 def _since(last: SlurmJob, job: SlurmJob, original: ResourceRequest) -> ResourceRequest:

@@ -103,3 +103,75 @@ async def test_other_excluded_nodes_leave_a_job_where_it_was_placed(tmp_path: Pa
     await world.turn()
     assert world.slurm.job(key.job_id).request.required_nodes == ("n1",)
     assert not any("is placed again" in text for text in texts(world, key))
+
+
+# --- numbers of nodes
+
+
+@pytest.mark.parametrize("is_impossible", [False, True])
+@pytest.mark.parametrize(
+    ("nodes", "change", "first", "then"), [(1, "2-2", ("n1",), ("n3", "n4")), (2, "1-1", ("n1", "n2"), ("n3",))]
+)
+async def test_a_placed_job_is_placed_again_on_as_many_nodes_as_its_user_wants(
+    tmp_path: Path, nodes: int, change: str, first: tuple[str, ...], then: tuple[str, ...], is_impossible: bool
+) -> None:
+    # given a job that Slurm does not start on the nodes to which it is bound
+    world, key = await placed(tmp_path, nodes=nodes)
+    assert world.slurm.job(key.job_id).request.required_nodes == first
+    # when its user changes the number of nodes
+    world.slurm.update(key.job_id, NumNodes=change)
+    if is_impossible:
+        await world.clock.advance(1.0)
+    await world.turn()
+    # then Headway places it at once on that many
+    assert "is placed again: its user has changed its number of nodes" in texts(world, key)
+    assert len(world.slurm.job(key.job_id).request.required_nodes) == len(then)
+    await world.go_on(60)
+    assert tuple(world.nodes(key)) == then
+    assert not was_given_to_slurm(world, key)
+
+
+@pytest.mark.parametrize(("nodes", "change", "count"), [(1, "2-2", 2), (2, "1-1", 1)])
+async def test_a_job_that_has_run_before_is_placed_on_as_many_nodes_as_its_user_wants(
+    tmp_path: Path, nodes: int, change: str, count: int
+) -> None:
+    """Slurm no longer shows its maximum of nodes."""
+    # given a job that was requeued, and that Slurm does not start where it was bound again
+    world, key = await placed(tmp_path, nodes=nodes)
+    await world.go_on(60)
+    assert len(world.nodes(key)) == nodes
+    world.slurm.node_down(next(iter(world.nodes(key))))
+    for _ in range(300):
+        await world.go_on(1)
+        job = world.slurm.job(key.job_id)
+        if job.phase is Phase.PENDING and not job.held and len(job.request.required_nodes) == nodes:
+            break
+    assert job.restarts == 1
+    # when its user changes the number of nodes
+    for name in ("n1", "n2", "n3", "n4"):
+        world.slurm.node_resume(name)
+    world.slurm.update(key.job_id, NumNodes=change)
+    await world.go_on(300)
+    # then it runs on that many
+    assert len(world.nodes(key)) == count
+    assert not was_given_to_slurm(world, key)
+
+
+async def test_a_job_that_slurm_starts_on_more_nodes_first_keeps_their_number_after_a_requeue(tmp_path: Path) -> None:
+    # given a job whose nodes Slurm finds before the controller looks
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8)
+    await world.turn()
+    assert not world.slurm.job(key.job_id).held
+    world.slurm.update(key.job_id, NumNodes="2-2")
+    await world.clock.advance(1.0)
+    assert list(world.nodes(key)) == ["n1", "n2"]
+    # when it is requeued
+    await world.go_on(5)
+    world.slurm.node_down("n1")
+    await world.go_on(300)
+    # then it runs on two nodes again
+    assert world.phase(key) is Phase.RUNNING
+    assert len(world.nodes(key)) == 2
+    assert "n1" not in world.nodes(key)
+    assert len(world.slurm.job(key.job_id).starts) == 2

@@ -13,7 +13,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.slurm.client import JobKey, Phase, ResourceRequest
+from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.slurm.embedded import sbatch_request
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
@@ -24,6 +24,7 @@ from controller.state.user_changes import (
     note_change_of_restored,
     note_change_since,
     request_of_a_changed_job,
+    shows_other_nodes,
 )
 from tests.unit.controller.examples.build import job, request, snapshot
 from tests.unit.controller.worlds.world import World
@@ -116,6 +117,94 @@ def test_a_user_may_exclude_nodes_and_change_the_gpus_of_a_placed_job_at_once() 
     shown = job("1", held=False, request=replace(ON_ONE, gpus_per_node=2, excluded_nodes=("n1",)))
     assert note_change_after_pin(shown, ledger)
     assert ledger.originals[KEY] == replace(EACH, gpus_per_node=2, excluded_nodes=("n1",))
+
+
+EXACT = replace(EACH, gpus_per_node=4, min_nodes=2, max_nodes=2, num_tasks=2, num_cpus=6)
+
+
+@pytest.mark.parametrize(
+    ("original", "gpus", "changes", "newest"),
+    [
+        # Slurm raises tasks and CPUs with the nodes.
+        (EACH, (8,), {"min_nodes": 2, "max_nodes": 2, "num_tasks": 2, "num_cpus": 2},
+         {"min_nodes": 2, "max_nodes": 2, "num_tasks": 2, "num_cpus": 2}),
+        (replace(EACH, num_cpus=4), (8,), {"min_nodes": 2, "max_nodes": 2, "num_tasks": 8},
+         {"min_nodes": 2, "max_nodes": 2, "num_tasks": 8, "num_cpus": 32}),
+        (EXACT, (4, 4), {"min_nodes": 1, "max_nodes": 1}, {"min_nodes": 1, "max_nodes": 1}),
+        (EXACT, (4, 4), {"min_nodes": 1, "max_nodes": 1, "num_tasks": 1},
+         {"min_nodes": 1, "max_nodes": 1, "num_tasks": 1, "num_cpus": 3}),
+        (EXACT, (4, 4), {"min_nodes": 1, "max_nodes": 2}, {"min_nodes": 1, "max_nodes": 2}),
+        (EXACT, (4, 4), {"min_nodes": 1, "max_nodes": 0}, {"min_nodes": 1, "max_nodes": 1}),  # it has run
+        (TOTAL, (4, 4), {"min_nodes": 1, "max_nodes": 1}, {"min_nodes": 1, "max_nodes": 1}),
+        (TOTAL, (4, 4), {"min_nodes": 3, "max_nodes": 0}, {"min_nodes": 3, "num_tasks": 3, "num_cpus": 3}),
+        (replace(BY_TASK, num_cpus=4), (8,), {"min_nodes": 2, "max_nodes": 2}, {"min_nodes": 2, "max_nodes": 2}),
+    ],
+)  # fmt: skip
+def test_another_number_of_nodes_on_the_nodes_of_the_pin_is_the_users(
+    original: ResourceRequest, gpus: tuple[int, ...], changes: dict[str, int], newest: dict[str, int]
+) -> None:
+    ledger, count = ledger_of(original, *gpus), len(gpus)
+    bound = replace(original, min_nodes=count, max_nodes=count, required_nodes=("n1", "n2")[:count])
+    assert not note_change_after_pin(job("1", held=False, request=bound), ledger)
+    shown = job("1", held=False, request=replace(bound, **changes))  # type: ignore[arg-type]
+    assert note_change_after_pin(shown, ledger)
+    assert ledger.originals[KEY] == replace(original, **newest)  # type: ignore[arg-type]
+    assert not note_change_after_pin(shown, ledger)
+
+
+def test_users_may_change_gpus_and_nodes_of_a_placed_job_at_once() -> None:
+    ledger = ledger_of(EACH, 8)
+    shown = replace(ON_ONE, gpus_per_node=4, min_nodes=2, max_nodes=2, num_tasks=2)
+    assert note_change_after_pin(job("1", held=False, request=shown), ledger)
+    assert ledger.originals[KEY] == replace(EACH, gpus_per_node=4, min_nodes=2, max_nodes=2, num_tasks=2, num_cpus=2)
+
+
+def test_a_job_in_another_size_stays_in_it_with_the_number_of_nodes_that_its_user_sets() -> None:
+    ledger, shown = ledger_of(EACH, 4, size=4), replace(ON_TWO, num_tasks=2, num_cpus=2, required_nodes=("n1",))
+    assert not note_change_after_pin(job("1", request=shown, held=True), ledger)
+    assert note_change_after_pin(job("1", request=shown, held=False), ledger)
+    assert ledger.originals[KEY] == replace(shown, required_nodes=())
+    assert ledger.relocations[KEY].gpus is None
+    assert not note_change_after_pin(job("1", request=shown, held=False), ledger)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shown"),
+    [
+        (ledger_of(TOTAL, 4, 4), job("1", held=True, request=replace(ON_TWO, min_nodes=1))),  # restored in part
+        (ledger_of(EACH, 8, masks=(255,)), job("1", held=False, request=replace(ON_ONE, min_nodes=2))),
+        (ledger_of(EACH, 8), job("1", held=False, request=replace(ON_ONE, gpus_fixed=True, min_nodes=2))),
+        (ledger_of(EACH, 8), job("1", held=False, request=replace(ON_ONE, required_nodes=("n2",), min_nodes=2))),
+        (ledger_of(EACH, 8), job("1", held=False, request=replace(ON_ONE, num_tasks=3, num_cpus=9))),
+    ],
+)
+def test_a_number_of_nodes_that_headway_may_have_written_is_not_the_users(ledger: Ledger, shown: SlurmJob) -> None:
+    before = dict(ledger.originals)
+    assert not note_change_after_pin(shown, ledger)
+    assert ledger.originals == before
+
+
+@pytest.mark.parametrize(
+    ("request_shown", "reason", "other"),
+    [
+        (ON_TWO, "Resources", False),
+        (replace(ON_TWO, max_nodes=0), "Resources", False),
+        (replace(ON_TWO, min_nodes=1), "Resources", False),
+        (replace(ON_TWO, min_nodes=3, max_nodes=3), "Resources", True),
+        (replace(ON_TWO, min_nodes=1, max_nodes=1), "Resources", True),
+        (replace(ON_TWO, min_nodes=1, max_nodes=0), "Resources", False),
+        (replace(ON_TWO, min_nodes=1, max_nodes=0), "BadConstraints", True),
+        (ON_TWO, "BadConstraints", False),
+        (replace(ON_TWO, min_nodes=3, gpus_fixed=True), "BadConstraints", False),
+        (replace(ON_TWO, min_nodes=3, required_nodes=("n1", "n3")), "Resources", False),
+    ],
+)
+def test_a_placed_job_shows_a_number_of_nodes_with_which_it_may_not_start(
+    request_shown: ResourceRequest, reason: str, other: bool
+) -> None:
+    pin = PinRecord(("n1", "n2"), (4, 4), 0, 100.0, "fifo", "")
+    shown = job("1", held=reason == "BadConstraints", reason=reason, request=request_shown)
+    assert shows_other_nodes(shown, pin) is other
 
 
 def test_a_pin_of_an_earlier_run_and_a_job_that_runs_show_no_change() -> None:
