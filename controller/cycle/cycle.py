@@ -67,7 +67,9 @@ class Cycle:
         self._keeper = LedgerKeeper(journal, ledger, events)
         self._hold_files = HoldFiles(holds, events)
         self._stops = PolicyStops(preemptions, ledger, events, clock.monotonic)
-        self._slurm_preemption = SlurmPreemption(preemptions, ledger, events, lambda: knowledge.preemption)
+        self._slurm_preemption = SlurmPreemption(
+            preemptions, ledger, events, lambda: knowledge.preemption, self._stops.purposes
+        )
         self._decisions = DecisionLog(journal, events, clock)
         self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)
         own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)
@@ -105,6 +107,8 @@ class Cycle:
         plan_s = self._clock.monotonic() - begun_s
         if waits:
             decided = await self._carry_out(observation, seen, decided)
+        if decided is not None or not waits:  # the decision says for which other jobs they are stopped
+            self._stops.purposes.call_off_useless(observation)
         in_transit = self._preemptions.moving or self._stops.decide_again or is_in_transit(observation, decided)
         unreported = self._keeper.unreported
         return CycleResult(observation, unreported.changes, unreported.runs, decided, in_transit, plan_s)

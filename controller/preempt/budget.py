@@ -47,6 +47,11 @@ def _longest_s(cooldown_s: float) -> float:
     return cooldown_s * float(2**_MOST_DOUBLINGS)
 
 
+def leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
+    """Return whether this run of the job is being stopped."""
+    return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts
+
+
 class PreemptionBudget:
     """The bounds at one moment. Invariant: however many jobs are taken, no bound is exceeded within any hour.
 

@@ -163,6 +163,17 @@ class PreemptionManager:
         self.tick()
         return attempt.row
 
+    def call_off(self, number: int, problem: str) -> bool:
+        """Let a job that is to be stopped train on, if nothing has been done yet to stop it. Returns whether it trains on.
+
+        Raises JournalError.
+        """
+        attempt = next((one for one in self._open.all if one.row.number == number), None)
+        if attempt is None or not attempt.may_be_called_off:
+            return False
+        self._saving.call_off(attempt, problem)
+        return True
+
     def recent(self, job: SlurmJob, limit: int = 20) -> list[Preemption]:
         """Return the newest preemptions of that job, open ones too, newest first."""
         return [] if job.raw_id is None else self._table.of_job(job.raw_id, limit)

@@ -15,6 +15,10 @@ _BY = {
 }
 
 
+NOT_NEEDED = "the job for which it was to be stopped no longer waits"
+"""Problem of a preemption that was called off for this reason: the job itself would have saved."""
+
+
 def event_text(preemption: Preemption) -> str:
     """Return the text for the stage that the preemption has just reached."""
     stage, but = preemption.stage, _but(preemption)

@@ -20,9 +20,10 @@ from controller.base.events import EventLog
 from controller.base.text import count
 from controller.cycle.decision.beneficiaries import Beneficiaries
 from controller.cycle.decision.plan import Plan, Stop
+from controller.cycle.decision.purposes import Purposes
 from controller.cycle.decision.withheld import Withheld
 from controller.observe.observer import Observation
-from controller.preempt.budget import UNDER_WAY, PreemptionBudget, may_be_preempted, reach_s
+from controller.preempt.budget import PreemptionBudget, leaves, may_be_preempted, reach_s
 from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
@@ -51,6 +52,8 @@ class PolicyStops:
         self._events = events
         self._withheld = Withheld(monotonic)
         self._beneficiaries = Beneficiaries(ledger, monotonic)
+        self.purposes = Purposes(preemptions)
+        """Waiting jobs for which jobs save."""
         self._passed_over = False
         """True if a waiting job was passed over since the last call of `preemptible`."""
         self._in_vain: dict[tuple[str, str], JobKey] = {}
@@ -99,7 +102,7 @@ class PolicyStops:
                 continue
             found = self._refusals(to_stop, bounds) or self._to_silent_nodes(to_stop, observation)
             if not found and len(to_stop) <= bounds.left:
-                found = self._begin_all(to_stop, bounds, observation, policy)
+                found = self._begin_all(to_stop, needed_by, bounds, observation, policy)
                 if needed_by is not None and to_stop and to_stop[0][0] not in found:
                     self._beneficiaries.note(needed_by)
             elif not found:
@@ -110,6 +113,7 @@ class PolicyStops:
                 if len(to_stop) <= budget:
                     break
             refused |= found
+        self.purposes.note(plan, observation)
         self._beneficiaries.pass_over(passed_over, now_s)
         self._passed_over = bool(passed_over)
         self._report_refused(refused, policy)
@@ -180,17 +184,24 @@ class PolicyStops:
         return found
 
     def _begin_all(
-        self, to_stop: Sequence[ToStop], bounds: PreemptionBudget, observation: Observation, policy: str
+        self,
+        to_stop: Sequence[ToStop],
+        needed_by: SlurmJob | None,
+        bounds: PreemptionBudget,
+        observation: Observation,
+        policy: str,
     ) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Begin all stops. Returns the first that is refused; those behind it are not begun, those before it stay."""
         for run, job, stop in to_stop:
-            why_not = self._begin(stop, job, observation, policy)
+            why_not = self._begin(stop, job, needed_by, observation, policy)
             if why_not:
                 return {run: (job, why_not)}
             bounds.take(job)
         return {}
 
-    def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
+    def _begin(
+        self, stop: Stop, job: SlurmJob, needed_by: SlurmJob | None, observation: Observation, policy: str
+    ) -> str:
         """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job has the request to save."""
         because = f": {stop.reason}" if stop.reason else ""
         constraint = _constraint(stop, observation)
@@ -199,9 +210,11 @@ class PolicyStops:
             wants = f"with {count(constraint.gpus, 'GPU')}"
         try:
             why = f"{policy} wants it {wants}{because}"
-            self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], constraint)
+            begun = self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], constraint)
         except PreemptionRefusedError as error:
             return error.why_not
+        if needed_by is not None:
+            self.purposes.add(begun, needed_by.key)
         return ""
 
     def _report_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:
@@ -244,8 +257,3 @@ def _constraint(stop: Stop, observation: Observation) -> RelocationConstraint:
         return RelocationConstraint(gpus=stop.placement.num_gpus)
     names = observation.state.nodes.names
     return RelocationConstraint(only=frozenset(names[node] for node in stop.placement.nodes))
-
-
-def leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
-    """Return whether this run of the job is being stopped."""
-    return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

@@ -19,13 +19,14 @@ from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.base.text import listed
 from controller.cycle.decision.plan import Plan, Start
-from controller.cycle.decision.policy_stops import leaves
+from controller.cycle.decision.purposes import Purposes
 from controller.cycle.room.claims import Claim, index_of, is_wanted, place_within
 from controller.cycle.room.queue import Cluster, Wanted
 from controller.observe.observer import Observation
 from controller.observe.role import Role
-from controller.preempt.budget import mode_of
+from controller.preempt.budget import leaves, mode_of
 from controller.preempt.manager import PreemptionManager
+from controller.preempt.text import NOT_NEEDED
 from controller.slurm.client import JobKey, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode
 from controller.state.ledger import NODES_AWAY, Ledger
@@ -62,8 +63,10 @@ class SlurmPreemption:
         ledger: Ledger,
         events: EventLog,
         rules: Callable[[], PreemptionRules | None],
+        purposes: Purposes,
     ) -> None:
         self._preemptions = preemptions
+        self._purposes = purposes
         self._ledger = ledger
         self._events = events
         self._rules = rules
@@ -171,7 +174,8 @@ class SlurmPreemption:
         begun = []
         for other in saving:
             with suppress(PreemptionRefusedError):
-                self._preemptions.begin(other, Cause.SLURM, f"job {job.key.job_id} takes its place: {rule}")
+                row = self._preemptions.begin(other, Cause.SLURM, f"job {job.key.job_id} takes its place: {rule}")
+                self._purposes.add(row, job.key)
                 begun.append(other)
         return begun
 
@@ -181,9 +185,10 @@ class SlurmPreemption:
             return False
         if mode_of(turn.settings, job.partition) != "automatic" or not self._preemptions.preemptibility(job).may:
             return False
-        return not any(
+        tried = (row for row in self._preemptions.recent(job) if row.problem != NOT_NEEDED)
+        row = next(tried, None)
+        return row is None or not (
             row.cause is Cause.SLURM and row.stage is Stage.CALLED_OFF and row.restarts == job.restarts
-            for row in self._preemptions.recent(job, 1)
         )
 
     def _forget_stopped(self, observation: Observation, now_s: float) -> None:

@@ -138,6 +138,15 @@ class PreemptionAttempt:
         """True if the job has to be signalled to requeue itself; once only, because a second signal may do something else."""
         return self.row.stage is Stage.ASKED and self.row.way is PreemptionMethod.SIGNAL and self.row.attempt == 0
 
+    @property
+    def may_be_called_off(self) -> bool:
+        """True if no order to stop the job has been given, and no signal: Slurm, or the job itself, might still carry it out."""
+        row = self.row
+        if row.stage not in {Stage.ASKED, Stage.SAVED} or row.force or self.busy or self.refused or self.over:
+            return False
+        signalled = row.way is PreemptionMethod.SIGNAL and row.attempt > 0
+        return not signalled and self.tries == 0
+
     def tried(self, failure: str, now: float) -> None:
         """Note that Slurm did not answer; the pauses between calls become longer."""
         self.failure = failure
