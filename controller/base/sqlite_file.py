@@ -48,7 +48,8 @@ def is_damage(error: Exception) -> bool:
         error
     ):  # one within another: a bug, and no fault of the file
         return False
-    return isinstance(code, int) and code & 0xFF in _DAMAGE
+    # `connect` opens a file for writing, so only its header can say that it must not be written. Codes for other causes are longer.
+    return isinstance(code, int) and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_READONLY)
 
 
 def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:

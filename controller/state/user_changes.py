@@ -235,11 +235,30 @@ def _keep(job: SlurmJob, newest: ResourceRequest, ledger: Ledger) -> bool:
     """Make this the job's own request. A job in another size stays in the size that its user has seen and changed."""
     constraint = ledger.relocations.get(job.key)
     if constraint is not None and constraint.gpus is not None:
-        newest = replace(job.request, required_nodes=ledger.originals[job.key].required_nodes)
+        newest = _seen(job.request, ledger.originals[job.key])
         del ledger.relocations[job.key]
         ledger.set_constraint(job.key, replace(constraint, gpus=None))
     ledger.originals[job.key] = newest
     return True
+
+
+def _seen(shown: ResourceRequest, original: ResourceRequest) -> ResourceRequest:
+    """Return the user's request for a job in another size, as its user sees it in Slurm.
+
+    Its number of nodes is Headway's where it is that of the node list; if the user has left it open, it stays open.
+    """
+    seen = replace(shown, required_nodes=original.required_nodes)
+    is_open = bool(original.gpus_per_job and shown.gpus_per_job) and original.max_nodes != original.min_nodes
+    if (
+        not is_open
+        or set(shown.required_nodes) == set(original.required_nodes)
+        or len(shown.required_nodes) != shown.min_nodes
+    ):
+        return seen
+    least = min(original.min_nodes, shown.gpus_per_job or 1)
+    is_raised = shown.num_tasks == max(original.num_tasks, shown.min_nodes)  # Slurm has a task on each node
+    tasks, cpus = (original.num_tasks, original.num_cpus) if is_raised else (shown.num_tasks, shown.num_cpus)
+    return _consistent(replace(seen, min_nodes=least, max_nodes=original.max_nodes, num_tasks=tasks, num_cpus=cpus))
 
 
 def _gpus(request: ResourceRequest) -> tuple[object, ...]:

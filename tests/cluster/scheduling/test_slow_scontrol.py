@@ -45,7 +45,7 @@ def test_what_was_released_before_scontrol_hangs_is_kept_and_the_rest_follows(ho
         hollow.scontrol.hang_at_second_release()
         hollow.open_nodes()
         hollow.headway.wake()
-        until(lambda: "no answer within" in hollow.headway.log("controller"), "a call times out")
+        until(lambda: "no answer within" in hollow.headway.log("controller"), "a call times out", timeout_s=180.0)
         kept = until(released, "the first piece is released")
         hollow.scontrol.answer()
         # then the rest is placed as soon as it answers again

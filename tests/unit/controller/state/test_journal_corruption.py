@@ -56,6 +56,28 @@ def test_damage_of_any_byte_stops_nothing(killed: Path, tmp_path: Path, first: i
             raise AssertionError(f"seed {seed}: {what}") from error
 
 
+_HEADER = 100
+
+
+@pytest.mark.parametrize("value", [0xFF, *(pytest.param(value, marks=pytest.mark.slow) for value in (0, 3))])
+def test_damage_of_the_header_stops_nothing(killed: Path, tmp_path: Path, value: int) -> None:
+    """A header that says, for example, that the file must not be written. The write-ahead log, which has the header too, is gone."""
+    closed = copy(killed, tmp_path / "closed")
+    Journal(closed).close()
+    whole = closed.read_bytes()
+    for place in range(_HEADER):
+        path = tmp_path / "copy" / "journal.sqlite"
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir(mode=0o700)
+        path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        path.chmod(0o600)
+        try:
+            watch(path)
+            control(path)
+        except Exception as error:
+            raise AssertionError(f"byte {place}") from error
+
+
 def watch(path: Path) -> None:
     """Read the original requests as the watchdog does: each is well-formed, and no exception is raised."""
     for job, request in read_originals(path).items():

@@ -221,6 +221,18 @@ def test_a_job_that_headway_has_resized_stays_in_the_size_to_which_its_user_chan
     assert ledger.relocations[KEY] == RelocationConstraint(avoid=frozenset({"n3"}))
 
 
+def test_a_resized_job_that_shows_the_nodes_of_its_last_run_keeps_the_range_of_nodes_of_its_user() -> None:
+    """Its four nodes were Headway's choice for 14 GPUs; with 3 GPUs, it could start on no four nodes."""
+    original = request(gpus_per_job=14, min_nodes=1, max_nodes=4, num_tasks=1, num_cpus=1)
+    nodes = ("n1", "n2", "n3", "n4")
+    last = replace(original, min_nodes=4, max_nodes=0, num_tasks=4, num_cpus=4, required_nodes=nodes)
+    ledger = ledger_of(original, size=1)
+    then, now = job("1", request=last), job("1", request=replace(last, gpus_per_job=3))
+    assert note_change_since(then, now, ledger)
+    assert ledger.originals[KEY] == replace(original, gpus_per_job=3)
+    assert ledger.relocations[KEY].gpus is None
+
+
 @pytest.mark.parametrize(
     ("changes", "newest"),
     [

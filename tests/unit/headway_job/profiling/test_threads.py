@@ -59,7 +59,7 @@ def profile():
 
 @pytest.fixture
 def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
-    return profiling_agent(tmp_path, request, steps=200)
+    return profiling_agent(tmp_path, request, steps=getattr(request, "param", 200))
 
 
 def reasons(agent: Agent) -> list[str]:
@@ -67,8 +67,9 @@ def reasons(agent: Agent) -> list[str]:
     return [frame.reason for frame in agent.connections[0].of(NoProfile) if isinstance(frame, NoProfile)]
 
 
+@pytest.mark.parametrize("agent", [100_000], indirect=True)
 def test_the_programs_profiler_starts_in_another_thread(agent: Agent, program: Program) -> None:
-    """The training thread ends the window at its next step, before the program's profiler starts."""
+    """The training thread ends the window at its next step, before the program's profiler starts. It does not end before."""
     done = program.run(
         _PROGRAM
         + """
