@@ -176,13 +176,16 @@ class ProfileReader:
         )
         return [tables.profile(row) for row in rows]
 
-    def kinds(self, limit: int) -> list[Kind]:
-        """Return the kinds of jobs that were seen, the newest first."""
+    def kinds(self, limit: int, skip: int = 0, until_s: float = math.inf) -> list[Kind]:
+        """Return the kinds of jobs that were seen, the newest first, without the first `skip` of them.
+
+        Windows that began later than `until_s` do not count: so the order stays while new ones are computed.
+        """
         rows = self._db.execute(
             "SELECT uid, script, signature, batch_size, gpus, nodes, gpu_model, COUNT(*), SUM(alone), COUNT(DISTINCT job_id),"
-            " MAX(start_s) FROM observation GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
-            " ORDER BY MAX(start_s) DESC LIMIT ?",
-            (limit,),
+            " MAX(start_s) FROM observation WHERE start_s <= ? GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
+            " ORDER BY MAX(start_s) DESC, uid, script, signature, batch_size, gpus, nodes, gpu_model LIMIT ? OFFSET ?",
+            (until_s, limit, skip),
         )
         return [Kind(Trained(*row[:4]), RunShape(*row[4:7]), *row[7:]) for row in rows]
 
