@@ -28,11 +28,11 @@ class ProfileCalls:
         self._viewer = viewer
         self._any_job = any_job
 
-    async def kinds(self, limit: int) -> admin_pb2.ProfileList:
+    async def kinds(self, request: admin_pb2.ListProfilesRequest) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job, for callers that may see those of all jobs."""
         measurement = self._of_all_jobs()
         known, running = measurement.known, self._viewer.running(measurement.known)
-        found = await _read(measurement, lambda store: profile_list(store, known, running, limit))
+        found = await _read(measurement, lambda store: profile_list(store, known, running, request))
         await name_users(found.kinds)
         return found
 

@@ -55,11 +55,14 @@ def now(job_id: str, found: Contention, beside: Sequence[str]) -> admin_pb2.Cont
     return message
 
 
-def profile_list(store: ProfileReader, known: ContentionByRun, running: Running, limit: int) -> admin_pb2.ProfileList:
+def profile_list(
+    store: ProfileReader, known: ContentionByRun, running: Running, request: admin_pb2.ListProfilesRequest
+) -> admin_pb2.ProfileList:
     """Return the measured kinds of jobs; `running` has the messages of the runs in `known`."""
-    most = min(limit or MOST, MOST)
-    kinds = store.kinds(most + 1)
-    message = admin_pb2.ProfileList(more=len(kinds) > most)
+    most = min(request.limit or MOST, MOST)
+    until_s = request.until_s if request.HasField("until_s") else store.newest_s()
+    kinds = store.kinds(most + 1, request.skip, until_s)
+    message = admin_pb2.ProfileList(more=len(kinds) > most, until_s=until_s if kinds else None)
     for kind in kinds[:most]:
         entry = _kind(store, kind)
         entry.running.extend(

@@ -138,7 +138,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job."""
         async with refusing(context):
-            return await self._profiles.kinds(request.limit)
+            return await self._profiles.kinds(request)
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
         """Return the measurements of one job."""

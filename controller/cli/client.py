@@ -222,8 +222,18 @@ class AdminClient:
         return found[0]
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
-        """Return the measurements by kind of job; at most `limit` kinds (0: the controller's maximum)."""
-        return self._call(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
+        """Return the measurements by kind of job, at most `limit` kinds (0: all). One answer has a part of them."""
+        found = admin_pb2.ProfileList()
+        request = admin_pb2.ListProfilesRequest(limit=limit)
+        while True:
+            part = self._call(self._stub.ListProfiles, request, _STORE_DEADLINE_S)
+            found.MergeFrom(part)
+            found.more = part.more
+            # A controller of an earlier version names no time, and would return the same kinds again and again.
+            if not part.more or not part.kinds or not part.HasField("until_s") or (limit and len(found.kinds) >= limit):
+                return found
+            request.skip, request.until_s = len(found.kinds), part.until_s
+            request.limit = limit and limit - len(found.kinds)
 
     def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
         """Return the measurements of one job, with at most `limit` windows."""

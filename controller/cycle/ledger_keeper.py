@@ -96,7 +96,7 @@ class LedgerKeeper:
             )
             touched |= self._apply_changes(found, before, snapshot)
             changed = self._note_changes_of_users(before, jobs)
-            touched |= changed | self._forget_limits(before, jobs, changed)
+            touched |= changed | self._forget_refusals(before, jobs, changed)
             requeued = {job.key: former for former, job in found.requeued}
             last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
             runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
@@ -238,23 +238,24 @@ class LedgerKeeper:
                 self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
         return found
 
-    def _forget_limits(
+    def _forget_refusals(
         self, before: Mapping[JobKey, SlurmJob], jobs: Mapping[JobKey, SlurmJob], changed: Set[JobKey]
     ) -> set[JobKey]:
-        """Forget refusals for a limit of jobs whose users have changed them since. Returns the keys of these jobs.
+        """Forget refusals of jobs whose users have changed them since, with all their counts. Returns the keys of these jobs.
 
         `changed`: those of which the ledger has a new request.
         """
         found: set[JobKey] = set()
         for key, refusal in list(self._ledger.refusals.items()):
             last, job = before.get(key), jobs.get(key)
-            if not refusal.is_for_limit or last is None or job is None or job is last:
+            if not refusal.ends_with_change or last is None or job is None or job is last:
                 continue
             if key in changed or (counts_differently(last, job, self._ledger) and self._is_unchanged_by_us(key)):
                 del self._ledger.refusals[key]
                 found.add(key)
-                why = "it was changed in Slurm, and is tried again at once"
-                self._events.add("held", key.job_id, f"was refused for a limit ({refusal.slurm_reason}); {why}")
+                limit = f"was refused for a limit ({refusal.slurm_reason})" if refusal.is_for_limit else ""
+                cause = limit or f"was not started ({refusal.reason})"
+                self._events.add("held", key.job_id, f"{cause}; it was changed in Slurm, and is tried again at once")
         return found
 
     def _note_change(self, last: SlurmJob | None, job: SlurmJob) -> bool:

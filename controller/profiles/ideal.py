@@ -33,6 +33,9 @@ _HALF_CONFIDENCE_S = 2 * 86400.0
 _AGED_S = 3600.0
 """Age from which on a job's own speed alone is no longer preferred to a source of more confidence."""
 _RECENT_PROFILES = 50
+_RECENT_BUSY = 10_000
+"""Maximum number of profiles, the newest, of which computing times are compared: 100 runs that send as many as are kept of a run on
+one node. A job whose profiles are older counts as one without any."""
 _SAME_BUSY = 1.2
 """Largest ratio between kernel times that count as equal: heat and power change the clocks of one GPU model."""
 _FEW = 3
@@ -71,7 +74,7 @@ def _ideal_of_others(
 ) -> Ideal | None:
     """Return the ideal from windows of similar jobs, or else from their profiles and its own."""
     alone = {job: found for job, found in store.alone(trained, shape, _RECENT_WINDOWS).items() if job != job_id}
-    busy = store.busy(trained, shape)
+    busy = store.busy(job_id, trained, shape, _RECENT_BUSY)
     alike = from_jobs([median(alone[other]) for other in _alike(job_id, alone, busy)], priors)
     if alike is not None:
         return alike

@@ -102,16 +102,20 @@ class ProfileReader:
         rows = self._db.execute(tables.OWN_ALONE, (job_id, *tables.kind(trained, shape), limit))
         return [(start_s, steps_per_s) for start_s, steps_per_s in rows]
 
-    def busy(self, trained: Trained, shape: RunShape) -> dict[int, float]:
-        """Return the median computing time per step of each job of that kind and shape, in seconds."""
-        rows = self._db.execute(
-            f"{tables.BUSY} WHERE {tables.OF_KIND} AND busy_s IS NOT NULL",
-            tables.kind(trained, shape),
-        )
+    def busy(self, job_id: int, trained: Trained, shape: RunShape, limit: int) -> dict[int, float]:
+        """Return the median computing time per step of this job and of jobs of that kind and shape, in seconds.
+
+        From the newest `limit` profiles of the job, and the newest `limit` of its kind, so that the rows that are read do
+        not grow with the store, and profiles of others do not displace its own.
+        """
+        kind = tables.kind(trained, shape)
         found: dict[int, list[float]] = defaultdict(list)
-        for job_id, busy_s in rows:
-            found[job_id].append(busy_s)
-        return {job_id: median(values) for job_id, values in found.items()}
+        for other, busy_s in self._db.execute(tables.BUSY_OF_KIND, (*kind, limit)):
+            found[other].append(busy_s)
+        own = [busy_s for _, busy_s in self._db.execute(tables.BUSY_OF_JOB, (job_id, *kind, limit))]
+        if own:
+            found[job_id] = own
+        return {other: median(values) for other, values in found.items()}
 
     def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
         """Yield all profiles since then, oldest first."""
@@ -176,13 +180,16 @@ class ProfileReader:
         )
         return [tables.profile(row) for row in rows]
 
-    def kinds(self, limit: int) -> list[Kind]:
-        """Return the kinds of jobs that were seen, the newest first."""
+    def kinds(self, limit: int, skip: int = 0, until_s: float = math.inf) -> list[Kind]:
+        """Return the kinds of jobs that were seen, the newest first, without the first `skip` of them.
+
+        Windows that began later than `until_s` do not count: so the order stays while new ones are computed.
+        """
         rows = self._db.execute(
             "SELECT uid, script, signature, batch_size, gpus, nodes, gpu_model, COUNT(*), SUM(alone), COUNT(DISTINCT job_id),"
-            " MAX(start_s) FROM observation GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
-            " ORDER BY MAX(start_s) DESC LIMIT ?",
-            (limit,),
+            " MAX(start_s) FROM observation WHERE start_s <= ? GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
+            " ORDER BY MAX(start_s) DESC, uid, script, signature, batch_size, gpus, nodes, gpu_model LIMIT ? OFFSET ?",
+            (until_s, limit, skip),
         )
         return [Kind(Trained(*row[:4]), RunShape(*row[4:7]), *row[7:]) for row in rows]
 

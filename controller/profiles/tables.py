@@ -98,9 +98,16 @@ THROUGHPUTS = (
 )
 RATES = "SELECT job_id, steps_per_s FROM observation"
 RATES_AT = "SELECT start_s, steps_per_s FROM observation"
-BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
 """Condition for rows of one kind of job and shape; `kind` gives the values."""
+_BUSY = "SELECT job_id, busy_s FROM profile WHERE"
+BUSY_OF_KIND = f"{_BUSY} {OF_KIND} AND busy_s IS NOT NULL ORDER BY id DESC LIMIT ?"
+"""Computing times of jobs of one kind, in the order in which the profiles came, newest first: the index has this order, so SQLite
+reads no more of them."""
+BUSY_OF_JOB = (
+    f"{_BUSY} job_id = ? AND {OF_KIND.replace('uid', '+uid', 1)} AND busy_s IS NOT NULL ORDER BY id DESC LIMIT ?"
+)
+"""Those of one job of that kind. The plus sign keeps SQLite from reading the profiles of all jobs of that kind."""
 OWN_ALONE = (
     f"{RATES_AT} WHERE job_id = ? AND {OF_KIND.replace('uid', '+uid', 1)} AND alone = 1 ORDER BY start_s DESC LIMIT ?"
 )

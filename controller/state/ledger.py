@@ -75,6 +75,11 @@ class Refusal:
         """True if Slurm gave a reason that no other nodes and no free GPUs mend, such as a limit of the job's user."""
         return bool(self.slurm_reason) and not self.is_for_boot and not self.slurm_reason.startswith(NODES_AWAY)
 
+    @property
+    def ends_with_change(self) -> bool:
+        """True if a change of the job by its user ends it. Nodes that did not boot for the job are no better for one."""
+        return not self.is_for_boot
+
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Return the nodes on which the job must not be placed for now."""
         if not self.unfit or not 0 <= now_s - self.refused_at_s < UNFIT_S:

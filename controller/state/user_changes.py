@@ -95,7 +95,7 @@ def may_show_a_change(last: SlurmJob, job: SlurmJob) -> bool:
 
 
 def counts_differently(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
-    """Return whether the user of a held job has changed something that a limit may count, between two readings.
+    """Return whether the user of a held job has changed something by which Slurm may refuse it, between two readings.
 
     Only for readings between which Headway has not changed the request. Changes of requests that the ledger keeps are left to the
     functions above.
@@ -110,8 +110,10 @@ def counts_differently(last: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
 
 
 def _counted(job: SlurmJob) -> tuple[object, ...]:
-    """Return what Slurm counts by, which Headway never changes. Slurm itself changes the order of several partitions."""
-    return (job.account, job.qos, frozenset(job.partition.split(",")), job.time_limit_s, job.licenses)
+    """Return what limits count and nodes must have, beside the request, and what Headway never changes. Slurm itself changes the
+    order of several partitions."""
+    of_limits = (job.account, job.qos, frozenset(job.partition.split(",")), job.time_limit_s, job.licenses)
+    return (*of_limits, job.features, job.reservation)
 
 
 def request_of_a_changed_job(job: SlurmJob, pin: PinRecord, original: ResourceRequest) -> ResourceRequest | None:

@@ -155,9 +155,9 @@ def preemptions(limit: int = 0, number: int = 0, before: int = 0) -> Call[Preemp
     return Call("ListPreemptions", ListPreemptionsRequest(limit, number, before), PreemptionList)
 
 
-def profiles(limit: int) -> Call[ProfileList]:
+def profiles(limit: int = 0, skip: int = 0, until_s: float | None = None) -> Call[ProfileList]:
     """Kinds of jobs that were measured."""
-    return Call("ListProfiles", ListProfilesRequest(limit), ProfileList, admin=True, timeout_s=_STORE_S)
+    return Call("ListProfiles", ListProfilesRequest(limit, skip, until_s), ProfileList, admin=True, timeout_s=_STORE_S)
 
 
 def profile(job_id: JobId, limit: int) -> Call[JobMeasurements]:

@@ -1572,18 +1572,30 @@ class ListProfilesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LIMIT_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """Maximum number of kinds, the newest first; 0 = 1000, which is also the maximum."""
+    skip: _builtins.int
+    """Number of the newest kinds to leave out, such as those of the answers before."""
+    until_s: _builtins.float
+    """Count only windows that began until then, Unix time: with the `until_s` of the first answer, the order of the kinds is the same in all of
+    them. Left out = all windows.
+    """
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
+        skip: _builtins.int = ...,
+        until_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until_s", b"_until_s", "until_s", b"until_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until_s", b"_until_s", "limit", b"limit", "skip", b"skip", "until_s", b"until_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__until_s: _TypeAlias = _typing.Literal["until_s"]  # noqa: Y015
+    _WhichOneofArgType__until_s: _TypeAlias = _typing.Literal["_until_s", b"_until_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_s) -> _WhichOneofReturnType__until_s | None: ...
 
 Global___ListProfilesRequest: _TypeAlias = ListProfilesRequest  # noqa: Y015
 
@@ -1593,21 +1605,29 @@ class ProfileList(_message.Message):
 
     KINDS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """True = there are more."""
+    until_s: _builtins.float
+    """Beginning of the newest window that was counted, Unix time; left out = there is none, or the controller leaves out no kinds (`skip`)."""
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileKind]: ...
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileKind]:
+        """Newest first."""
+
     def __init__(
         self,
         *,
         kinds: _abc.Iterable[Global___ProfileKind] | None = ...,
         more: _builtins.bool = ...,
+        until_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until_s", b"_until_s", "until_s", b"until_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until_s", b"_until_s", "kinds", b"kinds", "more", b"more", "until_s", b"until_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__until_s: _TypeAlias = _typing.Literal["until_s"]  # noqa: Y015
+    _WhichOneofArgType__until_s: _TypeAlias = _typing.Literal["_until_s", b"_until_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_s) -> _WhichOneofReturnType__until_s | None: ...
 
 Global___ProfileList: _TypeAlias = ProfileList  # noqa: Y015
 

@@ -126,9 +126,9 @@ class AsyncClient:
         """Return the newest preemptions, or those with numbers below `before`, or only the one of that number."""
         return await self._ask(calls.preemptions(limit, number, before))
 
-    async def profiles(self, limit: int = 0) -> ProfileList:
-        """Return the kinds of jobs that were measured."""
-        return await self._ask(calls.profiles(limit))
+    async def profiles(self, limit: int = 0, *, skip: int = 0, until_s: float | None = None) -> ProfileList:
+        """Return the kinds of jobs that were measured, without the newest `skip` of those with windows until `until_s`."""
+        return await self._ask(calls.profiles(limit, skip, until_s))
 
     async def profile(self, job_id: JobId, limit: int = 0) -> JobMeasurements:
         """Return what was measured of one job."""

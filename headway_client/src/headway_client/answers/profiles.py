@@ -81,6 +81,9 @@ class ProfileList(Message):
     """Newest first."""
     more: bool = flag(2)
     """True = there are more."""
+    until_s: float | None = maybe_real(3)
+    """Beginning of the newest window that was counted, Unix time; None = there is none, or the controller is of an earlier version,
+    whose answers have no further parts."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class ListProfilesRequest(Message):
     """List kinds of jobs that were measured."""
 
     limit: int = u32(1)
+    skip: int = u32(2)
+    until_s: float | None = maybe_real(3)
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,12 @@ class Client:
         """
         return self._ask(calls.preemptions(limit, number, before))
 
-    def profiles(self, limit: int = 0) -> ProfileList:
-        """Return the kinds of jobs that were measured, at most `limit` (0: 1000, the controller's maximum)."""
-        return self._ask(calls.profiles(limit))
+    def profiles(self, limit: int = 0, *, skip: int = 0, until_s: float | None = None) -> ProfileList:
+        """Return the kinds of jobs that were measured, at most `limit` (0: 1000, the controller's maximum).
+
+        `skip`, `until_s`: with the number of kinds so far and the `until_s` of an answer that has `more`, the next ones.
+        """
+        return self._ask(calls.profiles(limit, skip, until_s))
 
     def profile(self, job_id: JobId, limit: int = 0) -> JobMeasurements:
         """Return what was measured of one job, in at most `limit` windows (0: 1000, the controller's maximum)."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import math
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 
 from controller.admin.metrics.exporter import make_registry
+from controller.cli.client import AdminClient
 from controller.contention.measurement import Measurement
 from policies.wire.messages import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
@@ -285,3 +288,55 @@ async def test_without_agents_the_controller_is_not_queried_about_them(folder: P
         code, text = await refused(admin.ListProfiles(pb.ListProfilesRequest()))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert "agents_address" in text
+
+
+def seen(path: Path, script: str, start_s: float) -> None:
+    """Add a window of a job that trained this script."""
+    with closing(sqlite3.connect(path, timeout=60.0)) as db, db:
+        db.execute(
+            "INSERT INTO observation (start_s, job_id, restart, uid, script, signature, gpus, nodes, hosts, steps, steps_per_s,"
+            " idle_gpus, alone, neighbours) VALUES (?, ?, 0, 1000, ?, 'ab', 8, 1, '[\"n1\"]', 30, 1.0, 0, 1, '[]')",
+            (start_s, int(script.partition(".")[0]), script),
+        )
+
+
+async def test_all_kinds_of_jobs_come_in_several_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.admin.profile_messages.MOST", 4)
+    start_s = window_start(9)
+    async with measured_world(folder, monkeypatch, nodes=()) as (world, _):
+        path = world.settings.profiles_path
+        for number in range(11):  # half of them with the newest window
+            seen(path, f"{number}.py", start_s - number % 2)
+        scripts = [f"{number}.py" for number in (0, 10, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
+        with AdminClient(folder / "admin.sock") as client:
+            ask = client._stub.ListProfiles
+            for limit, count, more in (
+                (0, 11, False),
+                (3, 3, True),
+                (4, 4, True),
+                (9, 9, True),
+                (11, 11, False),
+                (20, 11, False),
+            ):
+                found = await asyncio.to_thread(client.profiles, limit)
+                assert ([kind.script for kind in found.kinds], found.more) == (scripts[:count], more), limit
+
+            # windows that are computed between two answers move no kind from one to the other
+            def ask_slowly(request: pb.ListProfilesRequest, **options: Any) -> pb.ProfileList:
+                part = ask(request, **options)
+                seen(path, "9.py", start_s + 30 + request.skip)
+                return part
+
+            monkeypatch.setattr(client._stub, "ListProfiles", ask_slowly)
+            found = await asyncio.to_thread(client.profiles, 0)
+            assert [kind.script for kind in found.kinds] == scripts
+
+            # a controller of an earlier version always returns the first ones
+            def ask_earlier(request: pb.ListProfilesRequest, **options: Any) -> pb.ProfileList:
+                part = ask(pb.ListProfilesRequest(limit=request.limit), **options)
+                part.ClearField("until_s")
+                return part
+
+            monkeypatch.setattr(client._stub, "ListProfiles", ask_earlier)
+            found = await asyncio.to_thread(client.profiles, 0)
+            assert (len(found.kinds), found.more) == (4, True)

@@ -16,7 +16,7 @@ from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import HOLD_MARK, PIN_MARK, Failure, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.state.journal import read_originals
-from controller.state.ledger import UNFIT_S, Refusal
+from controller.state.ledger import NOT_BOOTED, UNFIT_S, Refusal
 from tests.unit.controller.worlds.world import World
 
 LIMIT = ClusterDescription(limits=(GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),))
@@ -503,3 +503,38 @@ async def test_a_job_that_is_not_changed_waits_after_a_refusal_for_a_limit(tmp_p
     await world.go_on(200)
     refused = [event for event in world.events.recent(key.job_id) if event.text.startswith("Slurm refuses it")]
     assert len(refused) == world.ledger.refusals[key].count < 8
+
+
+async def test_a_job_that_its_user_changes_after_refusals_for_its_nodes_is_tried_at_once_and_counted_anew(tmp_path):
+    # given a job that was placed several times on the node that it wants, and never started there
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, request=sbatch_request(gpus_per_node=8, nodelist=("n2",)), never_starts=True)
+    while (refusal := world.ledger.refusals.get(key)) is None or refusal.places < MOST_PLACES - 1:
+        await world.go_on(1)
+    await world.go_on(3)
+    assert refusal.retry_at_s - world.clock.now() > 10.0
+    # when its user wants fewer, and Slurm does not start it either
+    world.slurm.update(key.job_id, TresPerNode="gres:gpu:2")
+    await world.go_on(3)
+    # then it is tried before the pause has ended, and its nodes and refusals are those of the new request alone
+    assert key in world.ledger.pins
+    assert "was changed in Slurm, and is tried again at once" in world.events.recent(key.job_id)[-2].text
+    while (again := world.ledger.refusals.get(key)) is None:
+        await world.go_on(1)
+    assert (again.count, again.places, again.retry_at_s - again.refused_at_s) == (1, 1, 5.0)
+    # and it runs once Slurm starts it
+    job = world.slurm.job(key.job_id)
+    job.submission = replace(job.submission, never_starts=False)
+    await world.go_on(10)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_change_of_a_job_does_not_lead_it_to_nodes_that_did_not_boot(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, begin_time_s=world.clock.now() + 30)
+    await world.go_on(2)
+    refusal = Refusal("n1 did not boot for it", world.clock.now(), world.clock.now(), 1, "", "n1", 0, NOT_BOOTED)
+    world.ledger.refusals[key] = refusal
+    world.slurm.update(key.job_id, TresPerNode="gres:gpu:2")
+    await world.go_on(3)
+    assert world.ledger.refusals == {key: refusal}

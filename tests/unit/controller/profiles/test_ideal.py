@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.profiles import ideal as ideal_module
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of
 from controller.profiles.sensitivity import Ideal, IdealSource, Priors
@@ -90,3 +91,41 @@ def test_an_old_speed_alone_does_not_hide_a_better_one_of_other_jobs(store: Prof
     assert now.confidence > 0.8
     # and its own as long as it is new
     assert ideal(store, last_s + 600).source is IdealSource.ALONE
+
+
+def add_profiles(store: ProfileStore, job_id: int, busy_s: list[float]) -> None:
+    """Add profiles of a job on one GPU, in this order."""
+    of_job = "time_s, node, job_id, restart, uid, script, signature, gpus, nodes"
+    columns = f"{of_job}, steps, step_s, compute_s, exposed_s, hidden_s, kinds"
+    row = (T0, "n1", job_id, 0, TRAINED.uid, TRAINED.script, TRAINED.signature, 1, 1, 20, 0.1, 0.1, 0.0, 0.0, "{}")
+    marks = ", ".join("?" * (len(row) + 1))
+    with store._db as db:
+        db.executemany(f"INSERT INTO profile ({columns}, busy_s) VALUES ({marks})", [(*row, value) for value in busy_s])
+
+
+def test_computing_times_are_those_of_the_newest_profiles_and_the_jobs_own(store: ProfileStore) -> None:
+    for job_id, busy_s in ((1, [0.5, 0.2, 0.3, 0.4]), (2, [9.0, 9.0]), (3, [0.7, 0.8, 0.9])):
+        add_profiles(store, job_id, busy_s)
+    shape = RunShape(1, 1)
+    assert store.busy(1, TRAINED, shape, 100) == {1: 0.35, 2: 9.0, 3: 0.8}
+    assert store.busy(1, TRAINED, shape, 3) == {1: 0.3, 3: 0.8}
+    assert store.busy(4, TRAINED, shape, 4) == {2: 9.0, 3: 0.8}
+    assert store.busy(1, TRAINED, RunShape(2, 1), 100) == {}
+
+
+def test_the_work_for_an_ideal_does_not_grow_with_the_profiles_of_its_kind(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ideal_module, "_RECENT_BUSY", 100)
+
+    def work() -> int:
+        counted: list[int] = []
+        store._db.set_progress_handler(lambda: counted.append(1), 100)
+        assert ideal_of(store, 1, TRAINED, RunShape(1, 1), ("n1",), Priors()) is None
+        store._db.set_progress_handler(None, 0)
+        return len(counted)
+
+    add_profiles(store, 2, [0.1] * 200)
+    before = work()
+    add_profiles(store, 3, [0.1] * 20_000)
+    assert work() <= before + 5

@@ -340,11 +340,13 @@ def test_a_node_list_is_never_the_users(then: dict[str, object], now: dict[str, 
         ({"partition": "long,dl"}, False),
         ({"time_limit_s": 60.0}, True),
         ({"licenses": "matlab"}, True),
+        ({"features": "a100"}, True),
+        ({"reservation": "maintenance"}, True),
         ({"qos": "high", "held": False}, False),
         ({"qos": "high", "restarts": 1}, False),
     ],
 )
-def test_what_a_limit_may_count_is_the_users_change(change: dict[str, object], counts: bool) -> None:
+def test_what_limits_count_and_nodes_must_have_is_the_users_change(change: dict[str, object], counts: bool) -> None:
     last = job("1", request=EACH, partition="dl,long" if change.get("partition") == "long,dl" else "dl")
     assert counts_differently(last, replace(last, **change), Ledger()) is counts  # type: ignore[arg-type]
 
