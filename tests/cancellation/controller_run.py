@@ -10,11 +10,12 @@ import contextvars
 import gc
 import tempfile
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from controller.base.errors import HeadwayError
+from controller.base.errors import HeadwayError, SlurmError
 from tests.campaign.play import _end, captured_errors
 from tests.campaign.plot import faults, operations
 from tests.campaign.plot.story import JobSpec, Story
@@ -128,7 +129,7 @@ async def _script(cluster: Cluster) -> None:
 
 
 async def _refusals(cluster: Cluster) -> None:
-    """Slurm refuses pins, releases and starts, and loses calls; jobs are resized, stopped and held; the policy is away."""
+    """Slurm refuses pins, releases and starts, and loses calls; jobs are resized, stopped, held and changed; the policy is away."""
     slurm = cluster.slurm.faults
     await asyncio.sleep(2.0)
     cluster.submit(JobSpec(0, duration_s=60.0, gpus_per_node=2, trains=True, preemptible=True))
@@ -164,7 +165,12 @@ async def _refusals(cluster: Cluster) -> None:
     faults.slurmctld_away(cluster, 4.0)
     await asyncio.sleep(4.0)
     operations.user_release(cluster, 8)
-    await asyncio.sleep(40.0)
+    await asyncio.sleep(15.0)
+    cluster.submit(JobSpec(9, duration_s=5.0, gpus_per_node=1, unfit=("n1", "n2")))
+    await asyncio.sleep(3.0)
+    with suppress(SlurmError):  # it runs already, after some errors
+        cluster.slurm.update(cluster.jobs_of(9)[0], ExcNodeList="n1,n2")
+    await asyncio.sleep(25.0)
 
 
 _close_at_once = StoryEndpoint.close

@@ -61,7 +61,7 @@ _HEADER = 100
 
 @pytest.mark.parametrize("value", [0xFF, *(pytest.param(value, marks=pytest.mark.slow) for value in (0, 3))])
 def test_damage_of_the_header_stops_nothing(killed: Path, tmp_path: Path, value: int) -> None:
-    """A header that says, for example, that the file must not be written. The write-ahead log, which has the header too, is gone."""
+    """For example, the header says that the file must not be written. The write-ahead log, which has a copy of it, is gone."""
     closed = copy(killed, tmp_path / "closed")
     Journal(closed).close()
     whole = closed.read_bytes()
