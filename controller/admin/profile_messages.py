@@ -129,6 +129,7 @@ def _step(row: ProfileRow) -> admin_pb2.StepSplit:
         hidden_s=row.hidden_s,
         bytes=row.kinds,
         restart=row.run.restart,
+        link_bytes=row.link_kinds or {},
     )
 
 

@@ -112,9 +112,25 @@ def _is_about(one_s: float, other_s: float) -> bool:
 
 
 def step_profile(row: ProfileRow) -> StepProfile:
-    """Return the values on which predictions are based."""
+    """Return the values on which predictions are based.
+
+    On several nodes, communication is that between nodes, where the hook could tell it: what a group sends within its node loads no
+    link, and the time that it takes depends on the network as little as that of computing. On one node all of it counts: it is not
+    known which groups would span nodes if the job ran on several.
+    """
     ranks_per_node = row.shape.gpus / row.shape.nodes if row.shape is not None else 1.0
-    return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds, ranks_per_node))
+    if row.link_kinds is None or (row.shape is not None and row.shape.nodes < 2):
+        return StepProfile(
+            row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds, ranks_per_node)
+        )
+    exposed_s, hidden_s = row.local_exposed_s or 0.0, row.local_hidden_s or 0.0
+    return StepProfile(
+        step_s=row.step_s,
+        compute_s=row.compute_s + exposed_s,
+        exposed_s=row.exposed_s - exposed_s,
+        hidden_s=row.hidden_s - hidden_s,
+        ring_bytes=ring_bytes(row.link_kinds, ranks_per_node),
+    )
 
 
 def measured_priors(store: ProfileReader, since_s: float) -> Priors:

@@ -98,7 +98,7 @@ class StepProfile:
     exposed_s: float
     hidden_s: float
     ring_bytes: float
-    """Bytes of a ring all-reduce that would load the links equally; see RING_SHARES."""
+    """Bytes of a ring all-reduce of all ranks that would load the links equally; see RING_SHARES."""
 
     @property
     def communicate_s(self) -> float:
@@ -109,8 +109,11 @@ class StepProfile:
 def ring_bytes(kinds: Mapping[str, float], ranks_per_node: float = 1.0) -> float:
     """Return the bytes by kind, of one rank, as equivalent bytes of all-reduce.
 
-    `ranks_per_node`: ranks of the job on each of its nodes. It is assumed that all of them take part in an all-to-all; rings pass
-    each node once, however many ranks it has.
+    It is assumed that all ranks of the job take part in each call. Where the hook knows the groups, it reports bytes for which this
+    holds (CollectiveUse.link_bytes).
+
+    `ranks_per_node`: ranks of the job on each of its nodes. All of them send in an all-to-all; rings pass each node once, however
+    many ranks it has.
     """
     return sum(
         size * RING_SHARES.get(kind, RING_SHARES["other"]) * (ranks_per_node if kind == "all_to_all" else 1.0)

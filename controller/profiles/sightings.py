@@ -82,6 +82,13 @@ class ProfileRow:
     """Shape of the whole job; None when it is not known yet."""
     busy_s: float | None = None
     """Seconds of a step in which the GPU computed; None: not reported, or no GPU."""
+    link_kinds: dict[str, float] | None = None
+    """Bytes of a step by kind, as if all ranks took part in each call, without the calls of groups within a node; None: it is not
+    known which these are, so that all bytes count."""
+    local_exposed_s: float | None = None
+    """Part of `exposed_s` in which only calls within the node were in progress; None: as for `link_kinds`."""
+    local_hidden_s: float | None = None
+    """The same part of `hidden_s`."""
 
 
 def gpu_models(telemetry: agent_pb2.NodeTelemetry) -> dict[int, str] | None:
@@ -123,7 +130,8 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     reported = arrival.report.profile
     times = (reported.step_s, reported.compute_s, reported.comm_exposed_s, reported.comm_hidden_s)
     sizes = {use.kind: use.bytes for use in reported.kinds if use.kind in RING_SHARES}
-    if not all(isfinite(number) and number >= 0 for number in (*times, *sizes.values())):
+    links = _link_kinds(reported)
+    if not all(isfinite(number) and number >= 0 for number in (*times, *sizes.values(), *(links or {}).values())):
         return None
     if reported.step_s < MIN_STEP_S or not 0 < reported.steps <= MAX_STEPS or reported.job.job_id > _MAX_INT:
         return None
@@ -143,7 +151,23 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
         busy_s=reported.busy_s
         if reported.HasField("busy_s") and isfinite(reported.busy_s) and reported.busy_s > 0
         else None,
+        link_kinds=links,
+        local_exposed_s=None if links is None else _part(reported.local_exposed_s, reported.comm_exposed_s),
+        local_hidden_s=None if links is None else _part(reported.local_hidden_s, reported.comm_hidden_s),
     )
+
+
+def _link_kinds(reported: agent_pb2.JobProfile) -> dict[str, float] | None:
+    """Return the bytes between nodes by kind; None if the report does not divide them. A kind that is not divided counts whole."""
+    uses = [use for use in reported.kinds if use.kind in RING_SHARES]
+    if not any(use.HasField("link_bytes") for use in uses):
+        return None
+    return {use.kind: use.link_bytes if use.HasField("link_bytes") else use.bytes for use in uses}
+
+
+def _part(part_s: float, whole_s: float) -> float:
+    """Return the part of a time, at most all of it."""
+    return min(part_s, whole_s) if part_s > 0 else 0.0
 
 
 def _sample(arrival: Arrival, reported: agent_pb2.JobReport, models: Mapping[int, str]) -> Sample | None:

@@ -58,7 +58,8 @@ CREATE TABLE IF NOT EXISTS profile (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
     uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, param_bytes INTEGER, world_size INTEGER,
     steps INTEGER NOT NULL, step_s REAL NOT NULL, compute_s REAL NOT NULL, exposed_s REAL NOT NULL, hidden_s REAL NOT NULL,
-    kinds TEXT NOT NULL, gpus INTEGER, nodes INTEGER, batch_size INTEGER, busy_s REAL, gpu_model TEXT NOT NULL DEFAULT '');
+    kinds TEXT NOT NULL, gpus INTEGER, nodes INTEGER, batch_size INTEGER, busy_s REAL, gpu_model TEXT NOT NULL DEFAULT '',
+    link_kinds TEXT, local_exposed_s REAL, local_hidden_s REAL);
 CREATE INDEX IF NOT EXISTS profile_kind ON profile (uid, script, signature);
 CREATE INDEX IF NOT EXISTS profile_job ON profile (job_id, restart);
 CREATE INDEX IF NOT EXISTS profile_node ON profile (node, time_s);
@@ -77,9 +78,19 @@ ALTER TABLE profile ADD COLUMN batch_size INTEGER;
 ALTER TABLE profile ADD COLUMN busy_s REAL;
 ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 """
-STORE = Schema(version=3, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
+_FROM_3 = """
+ALTER TABLE profile ADD COLUMN link_kinds TEXT;
+ALTER TABLE profile ADD COLUMN local_exposed_s REAL;
+ALTER TABLE profile ADD COLUMN local_hidden_s REAL;
+"""
+STORE = Schema(
+    version=4,
+    statements=split_statements(_TABLES),
+    migrations={1: split_statements(_FROM_1), 3: split_statements(_FROM_3)},
+)
 """Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model. Neighbours from before
-version 3 have no `shares_node`; the tables are the same."""
+version 3 have no `shares_node`; the tables are the same. In profiles from before version 4, as in those of earlier hooks, it is not
+known which bytes stay within a node, so all of them count for the links."""
 
 IMPAIRED = "SELECT job_id, causes FROM impaired WHERE time_s >= ? AND time_s < ?"
 """Jobs whose GPUs were impaired in a window, once for each report."""
@@ -138,7 +149,7 @@ _HARDER = 5
 _DAY_S = 86400.0
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
-    " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
+    " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s, link_kinds, local_exposed_s, local_hidden_s FROM profile"
 )
 FILE_ANEW = (
     "UPDATE OR REPLACE observation SET restart = ? WHERE job_id = ? AND start_s >= ? AND restart != ?",
@@ -326,6 +337,9 @@ def profile(row: tuple[Any, ...]) -> ProfileRow:
         kinds=json.loads(row[15]),
         shape=None if row[17] is None else RunShape(*row[16:19]),
         busy_s=row[19],
+        link_kinds=None if row[20] is None else json.loads(row[20]),
+        local_exposed_s=row[21],
+        local_hidden_s=row[22],
     )
 
 
@@ -343,4 +357,6 @@ def insert_profile(db: sqlite3.Connection, item: ProfileRow) -> None:
         world_size=item.world_size, steps=item.steps, step_s=item.step_s, compute_s=item.compute_s,
         exposed_s=item.exposed_s, hidden_s=item.hidden_s, kinds=json.dumps(item.kinds), gpus=gpus, nodes=nodes,
         gpu_model=gpu_model, busy_s=item.busy_s,
+        link_kinds=None if item.link_kinds is None else json.dumps(item.link_kinds),
+        local_exposed_s=item.local_exposed_s, local_hidden_s=item.local_hidden_s,
     )  # fmt: skip

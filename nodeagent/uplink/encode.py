@@ -123,11 +123,15 @@ def profile_message(job: JobReport, profile: Profile, report: NodeReport) -> age
             comm_exposed_s=profile.comm_exposed_s,
             comm_hidden_s=profile.comm_hidden_s,
             kinds=[
-                agent_pb2.CollectiveUse(kind=use.kind, count=use.count, bytes=use.bytes, seconds=use.seconds)
+                agent_pb2.CollectiveUse(
+                    kind=use.kind, count=use.count, bytes=use.bytes, seconds=use.seconds, link_bytes=use.link_bytes
+                )
                 for use in profile.kinds
             ],
             gpus=_indices(job.gpus),
             busy_s=profile.busy_s,
+            local_exposed_s=profile.local_exposed_s,
+            local_hidden_s=profile.local_hidden_s,
         ),
     )
 

@@ -122,6 +122,9 @@ class Collective:
     bytes: Annotated[float, Meta(ge=0, le=MAX_SIZE)]
     """Bytes of the whole tensors: for each call the larger of input and output."""
     seconds: _Seconds
+    link_bytes: Annotated[float, Meta(ge=0, le=MAX_SIZE)] | None = None
+    """Bytes of whole tensors that would load the links between nodes equally if all ranks of the job took part in each call; calls
+    within a node add nothing. None = it is not known which calls these are, or the hook does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,10 @@ class Profile:
     """Sorted by name of the kind."""
     busy_s: _Seconds | None = None
     """Time in which compute kernels ran on the GPU; None = the process trains on CPUs, or its hook does not measure it."""
+    local_exposed_s: _Seconds | None = None
+    """Part of `comm_exposed_s` in which only collectives within the node were in progress; None = as for `link_bytes`."""
+    local_hidden_s: _Seconds | None = None
+    """The same part of `comm_hidden_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +261,12 @@ def _adapt_profile(values: dict[str, Any]) -> None:
     kinds = values.get("kinds")
     if not isinstance(kinds, dict):
         raise FrameError("kinds: not a map")
-    if values.get("busy_s", 0) is None:  # a time that was not measured is left out
-        raise FrameError("busy_s: not a number")
+    for name in ("busy_s", "local_exposed_s", "local_hidden_s"):
+        if values.get(name, 0) is None:  # a time that was not measured is left out
+            raise FrameError(f"{name}: not a number")
     known = [(kind, row) for kind, row in sorted(kinds.items()) if kind in KINDS]
+    if any(isinstance(row, dict) and row.get("link_bytes", 0) is None for _, row in known):
+        raise FrameError("link_bytes: not a number")
     values["kinds"] = [{**row, "kind": kind} if isinstance(row, dict) else row for kind, row in known]
 
 

@@ -77,7 +77,9 @@ def _profile(profile: agent_pb2.JobProfile) -> _Wrong:
     yield from _numbers(
         profile, {"rank": bounds.MAX_RANKS - 1, "world_size": bounds.MAX_RANKS, "steps": bounds.MAX_STEPS}
     )
-    times = ("step_s", "compute_s", "comm_exposed_s", "comm_hidden_s", "busy_s")
+    times = (
+        "step_s", "compute_s", "comm_exposed_s", "comm_hidden_s", "busy_s", "local_exposed_s", "local_hidden_s",
+    )  # fmt: skip
     yield from _amounts(profile, dict.fromkeys(times, bounds.MAX_SECONDS))
     if profile.step_s < bounds.MIN_STEP_S:
         yield "step_s"
@@ -85,7 +87,8 @@ def _profile(profile: agent_pb2.JobProfile) -> _Wrong:
         yield "kinds"
     for use in profile.kinds:
         yield from _texts(use, "kind")
-        yield from _amounts(use, {"count": bounds.MAX_SECONDS, "bytes": bounds.MAX_SIZE, "seconds": bounds.MAX_SECONDS})
+        yield from _amounts(use, dict.fromkeys(("count", "seconds"), bounds.MAX_SECONDS))
+        yield from _amounts(use, dict.fromkeys(("bytes", "link_bytes"), bounds.MAX_SIZE))
     yield from _gpus("gpus", profile.gpus)
 
 

@@ -110,11 +110,18 @@ def _now_line(now: admin_pb2.ContentionNow) -> str:
 def _steps(found: admin_pb2.JobMeasurements) -> Any:
     table = table_of("PROFILED", "NODE", "STEP", "COMPUTE", "EXPOSED", "HIDDEN", "BYTES A STEP")
     for step in found.steps:
-        kinds = ", ".join(f"{kind} {size(step.bytes[kind])}" for kind in sorted(step.bytes)) or "-"
+        kinds = ", ".join(_kind(kind, step) for kind in sorted(step.bytes)) or "-"
         times = (_part(part, step.step_s) for part in (step.compute_s, step.exposed_s, step.hidden_s))
         cells = (clock_time(step.time_s), step.node, f"{step.step_s * 1e3:.3g} ms", *times, kinds)
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
+
+
+def _kind(kind: str, step: admin_pb2.StepSplit) -> str:
+    """Return the bytes of a kind, and those that load the links between nodes where they are known and not the same."""
+    sent = step.link_bytes.get(kind, step.bytes[kind])
+    between = f" ({size(sent)} between nodes)" if sent != step.bytes[kind] else ""
+    return f"{kind} {size(step.bytes[kind])}{between}"
 
 
 def _part(seconds: float, step_s: float) -> str:

@@ -1881,6 +1881,26 @@ class StepSplit(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LinkBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TIME_S_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     NUM_STEPS_FIELD_NUMBER: _builtins.int
@@ -1890,6 +1910,7 @@ class StepSplit(_message.Message):
     HIDDEN_S_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    LINK_BYTES_FIELD_NUMBER: _builtins.int
     time_s: _builtins.float
     node: _builtins.str
     num_steps: _builtins.int
@@ -1903,6 +1924,12 @@ class StepSplit(_message.Message):
     def bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Bytes of a step, by kind of communication."""
 
+    @_builtins.property
+    def link_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Bytes by kind that would load the links between nodes equally if all ranks of the job took part in each call; calls within a
+        node add nothing. Empty = it is not known which calls these are.
+        """
+
     def __init__(
         self,
         *,
@@ -1915,10 +1942,11 @@ class StepSplit(_message.Message):
         hidden_s: _builtins.float = ...,
         bytes: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         restart: _builtins.int = ...,
+        link_bytes: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "compute_s", b"compute_s", "exposed_s", b"exposed_s", "hidden_s", b"hidden_s", "node", b"node", "num_steps", b"num_steps", "restart", b"restart", "step_s", b"step_s", "time_s", b"time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "compute_s", b"compute_s", "exposed_s", b"exposed_s", "hidden_s", b"hidden_s", "link_bytes", b"link_bytes", "node", b"node", "num_steps", b"num_steps", "restart", b"restart", "step_s", b"step_s", "time_s", b"time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

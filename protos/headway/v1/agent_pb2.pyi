@@ -1301,6 +1301,8 @@ class JobProfile(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     BUSY_S_FIELD_NUMBER: _builtins.int
+    LOCAL_EXPOSED_S_FIELD_NUMBER: _builtins.int
+    LOCAL_HIDDEN_S_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     rank: _builtins.int
     world_size: _builtins.int
@@ -1313,6 +1315,11 @@ class JobProfile(_message.Message):
     comm_hidden_s: _builtins.float
     busy_s: _builtins.float
     """On GPUs: time of a step in which a compute kernel ran. Unlike compute_s it does not depend on neighbouring jobs."""
+    local_exposed_s: _builtins.float
+    """Parts of comm_exposed_s and comm_hidden_s in which only collectives within the node were in progress. Left out = it is not known
+    which collectives these are, or the job's hook does not say.
+    """
+    local_hidden_s: _builtins.float
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -1337,19 +1344,29 @@ class JobProfile(_message.Message):
         kinds: _abc.Iterable[Global___CollectiveUse] | None = ...,
         gpus: Global___GpuSet | None = ...,
         busy_s: _builtins.float | None = ...,
+        local_exposed_s: _builtins.float | None = ...,
+        local_hidden_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "gpus", b"gpus", "job", b"job", "model", b"model", "rank", b"rank", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_local_exposed_s", b"_local_exposed_s", "_local_hidden_s", b"_local_hidden_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "gpus", b"gpus", "job", b"job", "local_exposed_s", b"local_exposed_s", "local_hidden_s", b"local_hidden_s", "model", b"model", "rank", b"rank", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "comm_exposed_s", b"comm_exposed_s", "comm_hidden_s", b"comm_hidden_s", "compute_s", b"compute_s", "gpus", b"gpus", "job", b"job", "kinds", b"kinds", "model", b"model", "rank", b"rank", "script", b"script", "step_s", b"step_s", "steps", b"steps", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_local_exposed_s", b"_local_exposed_s", "_local_hidden_s", b"_local_hidden_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "comm_exposed_s", b"comm_exposed_s", "comm_hidden_s", b"comm_hidden_s", "compute_s", b"compute_s", "gpus", b"gpus", "job", b"job", "kinds", b"kinds", "local_exposed_s", b"local_exposed_s", "local_hidden_s", b"local_hidden_s", "model", b"model", "rank", b"rank", "script", b"script", "step_s", b"step_s", "steps", b"steps", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__busy_s: _TypeAlias = _typing.Literal["busy_s"]  # noqa: Y015
     _WhichOneofArgType__busy_s: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s"]  # noqa: Y015
+    _WhichOneofReturnType__local_exposed_s: _TypeAlias = _typing.Literal["local_exposed_s"]  # noqa: Y015
+    _WhichOneofArgType__local_exposed_s: _TypeAlias = _typing.Literal["_local_exposed_s", b"_local_exposed_s"]  # noqa: Y015
+    _WhichOneofReturnType__local_hidden_s: _TypeAlias = _typing.Literal["local_hidden_s"]  # noqa: Y015
+    _WhichOneofArgType__local_hidden_s: _TypeAlias = _typing.Literal["_local_hidden_s", b"_local_hidden_s"]  # noqa: Y015
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
     _WhichOneofReturnType__world_size: _TypeAlias = _typing.Literal["world_size"]  # noqa: Y015
     _WhichOneofArgType__world_size: _TypeAlias = _typing.Literal["_world_size", b"_world_size"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__busy_s) -> _WhichOneofReturnType__busy_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_exposed_s) -> _WhichOneofReturnType__local_exposed_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_hidden_s) -> _WhichOneofReturnType__local_hidden_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
     @_typing.overload
@@ -1365,12 +1382,17 @@ class CollectiveUse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    LINK_BYTES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv or other."""
     count: _builtins.float
     """Per step: number of calls, bytes of the tensors (for each call the larger of input and output), and time."""
     bytes: _builtins.float
     seconds: _builtins.float
+    link_bytes: _builtins.float
+    """Bytes that would load the links between nodes equally if all ranks of the job took part in each call; calls within a node add
+    nothing. Left out = as for JobProfile.local_exposed_s: all bytes count.
+    """
     def __init__(
         self,
         *,
@@ -1378,12 +1400,15 @@ class CollectiveUse(_message.Message):
         count: _builtins.float = ...,
         bytes: _builtins.float = ...,
         seconds: _builtins.float = ...,
+        link_bytes: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_link_bytes", b"_link_bytes", "link_bytes", b"link_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "count", b"count", "kind", b"kind", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_link_bytes", b"_link_bytes", "bytes", b"bytes", "count", b"count", "kind", b"kind", "link_bytes", b"link_bytes", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__link_bytes: _TypeAlias = _typing.Literal["link_bytes"]  # noqa: Y015
+    _WhichOneofArgType__link_bytes: _TypeAlias = _typing.Literal["_link_bytes", b"_link_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__link_bytes) -> _WhichOneofReturnType__link_bytes | None: ...
 
 Global___CollectiveUse: _TypeAlias = CollectiveUse  # noqa: Y015
 

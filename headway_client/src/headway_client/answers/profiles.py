@@ -106,6 +106,9 @@ class StepSplit(Message):
     """Bytes of a step, by kind of communication."""
     restart: int = u32(9)
     """Restart count of the run."""
+    link_bytes: Mapping[str, float] = real_table(10)
+    """Bytes by kind that would load the links between nodes equally if all ranks took part in each call; calls within a node add
+    nothing. Empty = it is not known which calls these are."""
 
 
 @dataclass(frozen=True)

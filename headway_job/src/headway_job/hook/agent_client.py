@@ -16,6 +16,7 @@ from ..profiling.forked_child import children
 from ..profiling.window import Window
 from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
+from .group_layout import GroupLayout
 from .profile_windows import ProfileWindows
 from .save_requests import SaveRequests
 from .skipped_errors import SkippedErrors
@@ -61,6 +62,7 @@ class AgentClient:
         self._groups: List[Dict[str, Any]] = []
         """Process groups of torch.distributed. Kept after it is shut down, as the job is the same one until its end.
         Bound: `_MAX_GROUPS` of process_facts."""
+        self._layout = GroupLayout()
         self._hello: Dict[str, Any] = {}
         """The last hello that was sent. Bound: its fields."""
         self._model_key: Any = None
@@ -229,6 +231,7 @@ class AgentClient:
             return
         parameters, optimizers = self._counter.parameters, self._counter.optimizers
         self._groups = process_facts.groups() or self._groups
+        self._layout.update(self._ranks)
         batch_size = self._counter.batch_size
         key = (id(parameters), len(parameters), optimizers, len(self._groups), batch_size)
         if key == self._model_key:
@@ -263,7 +266,8 @@ class AgentClient:
             return
         try:
             group_size = process_facts.group_size(self._groups, self._ranks)
-            events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S), recorded.sizes, group_size)
+            noted = kineto.Noted(recorded.sizes, recorded.groups, group_size, self._layout.value)
+            events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S), noted)
             fields = split(
                 Recording(
                     step_ends=recorded.step_ends,
@@ -271,6 +275,7 @@ class AgentClient:
                     on_gpu=events.on_gpu,
                     kernels=events.kernels,
                     data_waits=events.data_waits,
+                    divides=self._layout.value.divides,
                 )
             )
         except Exception:

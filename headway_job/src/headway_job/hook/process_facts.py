@@ -10,7 +10,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from .step_counter import TensorFacts
 
 HOOK_VERSION = "2"
-"""From version 2 on, the bytes of an all-gather in a profile are those of its result; before, those of this rank's part of it."""
+"""From version 2 on, the bytes of an all-gather in a profile are those of its result; before, those of this rank's part of it.
+
+Hooks that know which collectives stay within the node report that in keys of its own (`link_bytes`, `local_exposed_s`,
+`local_hidden_s`). A profile without them is that of an earlier hook, or of a layout that is not known: both are read alike."""
 _UNKNOWN = -1
 _MAX_GROUPS = 64
 _MAX_TEXT_CHARS = 255

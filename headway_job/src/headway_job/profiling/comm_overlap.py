@@ -14,13 +14,17 @@ If it slept for other reasons during communication (a disk, a thread pool), that
 All time that is not exposed communication is compute_s, including data loading and Python: what would remain of the step if the
 network were infinitely fast. With a GPU, busy_s is the part of it in which a kernel or copy ran: the time that the model and its
 batch take, whatever else runs on the host.
+
+Where it is known which collectives stay within the node, they are also reported apart: their bytes load no link, and the times in
+which no other collective was in progress would be the same with an infinitely fast network. On a CPU, the exposed part of a step is
+divided as its communication is.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 from .intervals import Interval, clip, intersect, subtract, total, union
 
@@ -55,6 +59,8 @@ class Collective(NamedTuple):
     end: int
     bytes: int
     """Size of the whole tensor, the larger of input and output (see whole_sizes); 0 = not known."""
+    link_share: float = 1.0
+    """Factor from these bytes to those of all ranks that would load the links between nodes equally (see group_traffic)."""
 
 
 class Recording(NamedTuple):
@@ -70,6 +76,8 @@ class Recording(NamedTuple):
     """Every other kernel and copy on a GPU."""
     data_waits: Sequence[Interval]
     """Times in which the training thread waited for workers of a DataLoader."""
+    divides: bool = False
+    """It is known which collectives stay within this node."""
 
 
 @lru_cache(maxsize=1)
@@ -87,16 +95,17 @@ def _gpu_pattern() -> re.Pattern[str]:
 def kind_on_cpu(name: str) -> str:
     """Return the kind of collective of a profiler event on the CPU; empty for other events."""
     found = _cpu_pattern().match(name)
-    return _kind(found.group(1)) if found else ""
+    return kind_of(found.group(1)) if found else ""
 
 
 def kind_on_gpu(name: str) -> str:
     """Return the kind of collective of a GPU kernel; empty for other kernels."""
     found = _gpu_pattern().match(name)
-    return _kind(found.group(1) or found.group(2)) if found else ""
+    return kind_of(found.group(1) or found.group(2)) if found else ""
 
 
-def _kind(operation: str) -> str:
+def kind_of(operation: str) -> str:
+    """Return the kind of collective of an operation, such as a method of torch's process groups."""
     flat = operation.lower().replace("_", "")
     for kind, parts in _KINDS:
         if any(part in flat for part in parts):
@@ -111,9 +120,9 @@ def split(recording: Recording) -> Dict[str, Any]:
     if steps < 1 or any(later.unix_ns <= earlier.unix_ns for earlier, later in zip(ends, ends[1:])):
         raise ValueError("no steps, or the clock was set back")
     begin, end = ends[0].unix_ns, ends[-1].unix_ns
-    exposed_ns, in_progress_ns = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
+    found = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
     step_s = (end - begin) / steps / _NS
-    exposed_s = exposed_ns / steps / _NS
+    exposed_s = found.exposed / steps / _NS
     busy = {"busy_s": total(clip(union(recording.kernels), begin, end)) / steps / _NS} if recording.kernels else {}
     return {
         **busy,
@@ -121,30 +130,80 @@ def split(recording: Recording) -> Dict[str, Any]:
         "step_s": step_s,
         "compute_s": max(step_s - exposed_s, 0.0),
         "comm_exposed_s": exposed_s,
-        "comm_hidden_s": max(in_progress_ns - exposed_ns, 0) / steps / _NS,
+        "comm_hidden_s": max(found.in_progress - found.exposed, 0) / steps / _NS,
+        **(_within_node(found, steps) if recording.divides else {}),
         "kinds": _kinds(recording, begin, end, steps),
     }
 
 
-def _on_gpu(recording: Recording, begin: int, end: int) -> Tuple[int, int]:
+class _Times(NamedTuple):
+    """Times of communication in a window, in ns."""
+
+    exposed: float
+    in_progress: float
+    local_exposed: float
+    """Part of `exposed` in which only collectives within the node were in progress."""
+    local: float
+    """The same part of `in_progress`."""
+
+
+def _within_node(times: _Times, steps: int) -> Dict[str, float]:
+    return {
+        "local_exposed_s": times.local_exposed / steps / _NS,
+        "local_hidden_s": max(times.local - times.local_exposed, 0) / steps / _NS,
+    }
+
+
+def _on_gpu(recording: Recording, begin: int, end: int) -> _Times:
+    shares = _shares_of_kernels(recording)
     in_progress = clip(union((one.begin, one.end) for one in recording.on_gpu), begin, end)
-    exposed = subtract(in_progress, union(recording.kernels))
-    return total(exposed), total(in_progress)
+    linked = union((one.begin, one.end) for one, share in zip(recording.on_gpu, shares) if share)
+    kernels, local = union(recording.kernels), subtract(in_progress, linked)
+    return _Times(
+        total(subtract(in_progress, kernels)), total(in_progress), total(subtract(local, kernels)), total(local)
+    )
 
 
-def _on_cpu(recording: Recording) -> Tuple[int, int]:
+def _shares_of_kernels(recording: Recording) -> List[float]:
+    """Return the `link_share` of each collective's kernel: that of the call of the same number and kind, if there are as many.
+
+    Otherwise all of a kind count as between nodes, unless all calls of the kind stay within the node.
+    """
+    calls: Dict[str, List[Collective]] = {}
+    for call in sorted(recording.collectives, key=lambda one: one.begin):
+        calls.setdefault(call.kind, []).append(call)
+    kernels: Dict[str, List[int]] = {}
+    for number, kernel in sorted(enumerate(recording.on_gpu), key=lambda row: row[1].begin):
+        kernels.setdefault(kernel.kind, []).append(number)
+    shares = [1.0] * len(recording.on_gpu)
+    for kind, numbers in kernels.items():
+        of_kind = [call.link_share for call in calls.get(kind, ())]
+        if len(of_kind) != len(numbers):
+            of_kind = [max(of_kind, default=1.0)] * len(numbers)
+        for number, share in zip(numbers, of_kind):
+            shares[number] = share
+    return shares
+
+
+def _on_cpu(recording: Recording) -> _Times:
     in_progress = union((one.begin, one.end) for one in recording.collectives)
+    linked = union((one.begin, one.end) for one in recording.collectives if one.link_share)
     waits = union(recording.data_waits)
     exposed_ns = all_ns = 0
+    local_exposed_ns, local_ns = 0.0, 0
     for earlier, later in zip(recording.step_ends, recording.step_ends[1:]):
         here = clip(in_progress, earlier.unix_ns, later.unix_ns)
         for_data = clip(waits, earlier.unix_ns, later.unix_ns)
         wall_ns = later.unix_ns - earlier.unix_ns
         slept_ns = wall_ns - (later.cpu_ns - earlier.cpu_ns) - (later.queued_ns - earlier.queued_ns)
-        may_ns = total(subtract(here, for_data))
-        exposed_ns += min(may_ns, max(slept_ns - total(for_data), 0))
+        may_be = subtract(here, for_data)
+        may_ns = total(may_be)
+        asleep_ns = min(may_ns, max(slept_ns - total(for_data), 0))
+        exposed_ns += asleep_ns
         all_ns += total(here)
-    return exposed_ns, all_ns
+        local_ns += total(subtract(here, linked))
+        local_exposed_ns += asleep_ns * total(subtract(may_be, linked)) / may_ns if may_ns else 0.0
+    return _Times(exposed_ns, all_ns, local_exposed_ns, local_ns)
 
 
 def _kinds(recording: Recording, begin: int, end: int, steps: int) -> Dict[str, Dict[str, float]]:
@@ -162,6 +221,8 @@ def _kinds(recording: Recording, begin: int, end: int, steps: int) -> Dict[str, 
             "bytes": sum(one.bytes for one in issued) / steps,
             "seconds": total(intersect(intervals, [(begin, end)])) / steps / _NS,
         }
+        if recording.divides:
+            kinds[name]["link_bytes"] = sum(one.bytes * one.link_share for one in issued) / steps
     return kinds
 
 

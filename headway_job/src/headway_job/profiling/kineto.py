@@ -14,11 +14,15 @@ import ctypes
 import os
 import sys
 import time
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple, Union
+from collections import Counter
+from contextlib import suppress
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import gloo_trace
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
 from .forked_child import children
+from .group_notes import GroupNotes, Key, key_of
+from .group_traffic import Layout
 from .intervals import Interval
 from .left_out import WAIT_FOR_DATA, LeftOut
 from .whole_sizes import WholeSizes
@@ -58,7 +62,8 @@ class Kineto:
         self._calls = sys.modules["torch._C"]._autograd
         self._set_recording = self._calls._enable_record_function
         self.sizes = WholeSizes()
-        self._left_out = LeftOut(self._set_recording, self.sizes)
+        self.groups = GroupNotes()
+        self._left_out = LeftOut(self._set_recording, self.sizes, self.groups)
         self._begun, self._paused = _Moment(), _Moment()
         scope = sys.modules["torch._C"]._profiler.RecordScope
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
@@ -97,15 +102,19 @@ class Kineto:
         self._left_out.pause()
         self._set_recording(False)
         self._paused = _Moment()
+        with suppress(Exception):  # the list of another version: groups are optional
+            if not self._clock_was_set():
+                self.groups.take_list(self._begun.unix_ns, self._paused.unix_ns)
 
     def in_progress(self) -> Optional[bool]:
         """Return True if collectives of the recording, which is paused, have not ended; None = torch cannot say."""
+        if self._clock_was_set():
+            return gloo_trace.in_progress(0, _FOR_EVER_NS)  # any collective may be one of the recording
+        return gloo_trace.in_progress(self._begun.unix_ns, self._paused.unix_ns)
+
+    def _clock_was_set(self) -> bool:
         begun, paused = self._begun, self._paused
-        if abs((paused.unix_ns - begun.unix_ns) - (paused.ns - begun.ns)) > _CLOCK_NS:
-            return gloo_trace.in_progress(
-                0, _FOR_EVER_NS
-            )  # the clock was set: any collective may be one of the recording
-        return gloo_trace.in_progress(begun.unix_ns, paused.unix_ns)
+        return abs((paused.unix_ns - begun.unix_ns) - (paused.ns - begun.ns)) > _CLOCK_NS
 
     def in_backward(self) -> bool:
         """Return True within a hook of backward, at whose end torch takes a profiler that was started or stopped there back.
@@ -134,6 +143,7 @@ class NoProfiler:
     """A recording without events."""
 
     sizes: Optional[WholeSizes] = None
+    groups: Optional[GroupNotes] = None
 
     def start(self) -> None:
         """Do nothing."""
@@ -188,17 +198,36 @@ class ProfilerEvents:
         self.data_waits: List[Interval] = []
 
 
-def read(
-    recorded: Any, pause: Callable[[], bool], sizes: Optional[WholeSizes] = None, group_size: int = 1
-) -> ProfilerEvents:
+class Noted(NamedTuple):
+    """Facts about the calls of a recording that its events do not have."""
+
+    sizes: Optional[WholeSizes] = None
+    """Noted during the recording."""
+    groups: Optional[GroupNotes] = None
+    """The same."""
+    group_size: int = 1
+    """Number of ranks of a group that is not known."""
+    layout: Layout = Layout(1, 0, {})
+
+
+class _Call(NamedTuple):
+    """A collective as torch.distributed issued it."""
+
+    name: str
+    key: Key
+    when: Interval
+    bytes: int
+    """Bytes of the recorded inputs."""
+
+
+def read(recorded: Any, pause: Callable[[], bool], noted: Optional[Noted] = None) -> ProfilerEvents:
     """Read a recording, in the caller's thread. `pause` is called regularly; if it returns True, reading ends with EOFError.
 
-    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile. `sizes`: those that were
-    noted during the recording. `group_size`: number of ranks of a group whose collectives were not noted.
+    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile.
     """
     found = ProfilerEvents()
-    noted = WholeSizes() if sizes is None else sizes
     on_cpu: Set[str] = set()
+    calls: List[_Call] = []
     device: List[Tuple[str, int, int]] = []
     cpu = sys.modules["torch._C"]._autograd.DeviceType.CPU
     for number, event in enumerate(recorded.events()):
@@ -208,13 +237,12 @@ def read(
         if event.device_type() != cpu:
             device.append((name, *_when(event)))
             continue
-        kind = kind_on_cpu(name)
-        if kind:
-            factor = noted.factor(name, event.shapes(), group_size)
-            found.collectives.append(Collective(kind, *_when(event), round(_input_bytes(event) * factor)))
+        if kind_on_cpu(name):
+            calls.append(_Call(name, key_of(name, event.shapes()), _when(event), _input_bytes(event)))
         elif name.startswith(WAIT_FOR_DATA):
             found.data_waits.append(_when(event))
         on_cpu.add(name)
+    found.collectives = _collectives(calls, Noted() if noted is None else noted, pause)
     for name, begin, end in device:
         kind = kind_on_gpu(name)
         if name in on_cpu:
@@ -223,6 +251,25 @@ def read(
             found.on_gpu.append(Collective(kind, begin, end, 0))
         else:
             found.kernels.append((begin, end))
+    return found
+
+
+def _collectives(calls: List[_Call], noted: Noted, pause: Callable[[], bool]) -> List[Collective]:
+    """Return the calls with the bytes of their whole tensors, and the share of them that passes the links between nodes."""
+    calls = sorted(calls, key=lambda call: call.when)
+    sizes = WholeSizes() if noted.sizes is None else noted.sizes
+    names = {} if noted.groups is None else noted.groups.names(Counter(call.key for call in calls))
+    in_order = {key: iter(groups) for key, groups in names.items()}
+    found = []
+    for number, call in enumerate(calls):
+        if number % _EVENTS_PER_PAUSE == 0 and pause():
+            raise EOFError
+        _, kind, shapes = call.key
+        group = next(in_order.get(call.key, iter(())), "")
+        place = noted.layout.groups.get(group)
+        factor = sizes.factor(call.name, shapes, noted.group_size, 0 if place is None else place.size)
+        share = noted.layout.link_share(kind, group)
+        found.append(Collective(kind, *call.when, round(call.bytes * factor), share))
     return found
 
 

@@ -6,7 +6,8 @@ of a recording when it stops. So nothing may be recorded that outlives the recor
   recorded: they are waited for before the training thread can reach the end of its step, where recordings stop.
 - an annotation (torch.profiler.record_function), which the program may leave in a later step. Those of the DataLoader are recorded,
   as no step ends within them.
-Collectives end by themselves (see gloo_trace). Those of which a recording has only a part are noted on their way (see whole_sizes).
+Collectives end by themselves (see gloo_trace). Those of which a recording has only a part are noted on their way (see whole_sizes);
+so are their process groups (see group_notes).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, Callable, FrozenSet, List, Optional, Tuple
 
-from . import whole_sizes
+from . import group_notes, whole_sizes
 
 WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 """Beginning of the name of the annotation in which a program waits for a worker of its DataLoader."""
@@ -35,10 +36,22 @@ class LeftOut:
     Invariant: recording is switched on again only where it was on before, that is, not after `pause`.
     """
 
-    def __init__(self, set_recording: Callable[[bool], Any], sizes: whole_sizes.WholeSizes) -> None:
-        """`set_recording` switches recording on or off for the calling thread. `sizes` notes calls that are recorded in part."""
+    def __init__(
+        self,
+        set_recording: Callable[[bool], Any],
+        sizes: whole_sizes.WholeSizes,
+        groups: group_notes.GroupNotes,
+    ) -> None:
+        """`set_recording` switches recording on or off for the calling thread.
+
+        `sizes` notes calls that are recorded in part, and `groups` the process groups of calls.
+        """
         self._set_recording = set_recording
-        self._sizes = sizes
+        self._watchers: Tuple[Tuple[Any, Callable[[str], Callable[..., bool]]], ...] = (
+            (whole_sizes.METHODS, sizes.watch),
+            (group_notes.METHODS, groups.watch),
+        )
+        """The methods that each watches, and the function that returns what takes their arguments."""
         self._blocking = _codes_of_blocking_calls()
         self._recording = False
         self._replaced: List[Tuple[type, str, Method, Method]] = []
@@ -51,8 +64,8 @@ class LeftOut:
         for owner in (getattr(distributed, name, None) for name in ("ProcessGroup", "Backend")):
             for name in _P2P:
                 self._replace(owner, name, self._may_send_later)
-            for name in whole_sizes.METHODS:
-                self._replace(owner, name, self._sizes.watch(name))
+            for name in {**whole_sizes.METHODS, **group_notes.METHODS}:
+                self._replace(owner, name, _all([watch(name) for methods, watch in self._watchers if name in methods]))
         self._replace(sys.modules["torch.autograd.profiler"].record_function, "__enter__", _is_left_later)
 
     def pause(self) -> None:
@@ -103,6 +116,17 @@ class LeftOut:
                 return False
             frame = frame.f_back
         return True
+
+
+def _all(notes: List[Callable[..., bool]]) -> Callable[..., bool]:
+    """Return a function that calls each of these, which return False, and returns False."""
+
+    def note(*args: Any, **kwargs: Any) -> bool:
+        for each in notes:
+            each(*args, **kwargs)
+        return False
+
+    return note
 
 
 def _not_compiled(replacement: Method) -> Method:

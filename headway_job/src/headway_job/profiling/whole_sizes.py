@@ -57,11 +57,16 @@ class WholeSizes:
 
         return note
 
-    def factor(self, name: str, shapes: Sequence[Any], group_size: int) -> float:
-        """Return the factor for an event; `group_size`: number of ranks of a group that was not noted."""
+    def factor(self, name: str, shapes: Sequence[Any], group_size: int, known_size: int = 0) -> float:
+        """Return the factor for an event; `group_size`: number of ranks of a group that was not noted.
+
+        `known_size`: number of ranks of its group, where that is known from elsewhere.
+        """
         kind = _kind(name)
         if not kind:
             return 1.0
+        if known_size and kind != ALL_TO_ALL:
+            return float(known_size)
         unknown = 1.0 if kind == ALL_TO_ALL else float(max(group_size, 1))
         return self._factors.get((kind, _shapes(shapes)), unknown)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from .comm_overlap import StepEnd
+from .group_notes import GroupNotes
 from .kineto import Kineto, NoProfiler, in_use
 from .whole_sizes import WholeSizes
 
@@ -36,6 +37,8 @@ class RecordedWindow(NamedTuple):
     events: Any
     sizes: Optional[WholeSizes]
     """Noted during the recording; None = nothing was recorded."""
+    groups: Optional[GroupNotes]
+    """The same."""
 
 
 class Window:
@@ -193,7 +196,8 @@ class Window:
                 self._step_ends = []
             else:
                 events = self._kineto.stop()
-        self._finish(RecordedWindow(self._step_ends, events, self._kineto.sizes) if len(self._step_ends) > 1 else None)
+        recorded = RecordedWindow(self._step_ends, events, self._kineto.sizes, self._kineto.groups)
+        self._finish(recorded if len(self._step_ends) > 1 else None)
 
     def _finish(self, recorded: Optional[RecordedWindow]) -> None:
         if self._queue is not None:

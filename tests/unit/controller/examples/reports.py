@@ -58,8 +58,15 @@ class Training:
     def _model(self) -> agent_pb2.JobModel:
         return agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000, batch_size=self.batch_size)
 
-    def profile(self, at_s: float, step: Mapping[str, float], kinds: Mapping[str, float]) -> agent_pb2.AgentReport:
-        """A profile; `step` has the times, `kinds` bytes by kind."""
+    def profile(
+        self,
+        at_s: float,
+        step: Mapping[str, float],
+        kinds: Mapping[str, float],
+        links: Mapping[str, float] | None = None,
+    ) -> agent_pb2.AgentReport:
+        """A profile; `step` has the times, `kinds` bytes by kind, `links` those of them that load the links between nodes."""
+        links = {} if links is None else links
         return agent_pb2.AgentReport(
             time_s=at_s,
             profile=agent_pb2.JobProfile(
@@ -67,7 +74,10 @@ class Training:
                 script=self.script,
                 model=self._model(),
                 steps=20,
-                kinds=[agent_pb2.CollectiveUse(kind=kind, count=1, bytes=size) for kind, size in kinds.items()],
+                kinds=[
+                    agent_pb2.CollectiveUse(kind=kind, count=1, bytes=size, link_bytes=links.get(kind))
+                    for kind, size in kinds.items()
+                ],
                 **step,
             ),
         )

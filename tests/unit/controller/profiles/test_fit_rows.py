@@ -231,6 +231,21 @@ def test_communication_within_a_node_counts_where_there_is_no_other(store: Profi
     assert (found.bytes, found.overlap) == (2e9, pytest.approx(0.5))
 
 
+def test_a_model_needs_of_the_network_what_its_groups_send_between_nodes(store: ProfileStore) -> None:
+    # given a step of 0.1 s of computing and 0.2 s of communication: 8 GB for 0.15 s within the node, and 1 GB between nodes
+    agents, job = Agents(), training(1, ("n1", "n2"), 4.0)
+    step = {"step_s": 0.3, "compute_s": 0.1, "comm_exposed_s": 0.2, "comm_hidden_s": 0.05, "local_exposed_s": 0.15}
+    store.take([agents.arrival("n1", job.profile(T0, step, {"all_reduce": 9e9}, {"all_reduce": 1e9}))])
+    store.take(agents.watch([job], T0 - 10, T0 + 50))
+    store.compute_windows(T0 + 99_999)
+    # then the model sends 1 GB, all else takes 0.25 s on any network, and the rate of its links is that of the 1 GB
+    found = rows(store)
+    (model,) = found.models
+    assert (model.bytes, model.compute_s, model.overlap) == (1e9, pytest.approx(0.25), pytest.approx(0.5))
+    (row,) = found.steps
+    assert row.gbs == pytest.approx(1.0 / 0.1)
+
+
 def test_the_bytes_of_a_model_that_ran_on_single_gpus_alone_are_not_known(store: ProfileStore) -> None:
     profiled(store, 3, ("n1",), 0.0, {})
     (found,) = rows(store).models

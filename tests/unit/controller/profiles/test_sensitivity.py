@@ -103,6 +103,25 @@ def test_all_ranks_of_a_node_load_its_link_in_an_all_to_all() -> None:
     assert step_profile(replace(row, shape=None)).ring_bytes == pytest.approx(0.5e6)
 
 
+def test_what_a_group_sends_within_its_node_loads_no_link_and_takes_as_long_on_any() -> None:
+    # given 2 nodes of 4 ranks: tensor parallelism of 40 MB within a node for 0.3 s, gradients of 10 MB between nodes for 0.1 s
+    row = ProfileRow(
+        time_s=0.0, node="n1", run=RunKey(1, 0), trained=Trained(1, "train.py", ""), param_bytes=None, world_size=8, steps=20,
+        step_s=1.0, compute_s=0.6, exposed_s=0.4, hidden_s=0.0, kinds={"all_reduce": 50e6}, shape=RunShape(8, 2),
+        link_kinds={"all_reduce": 10e6}, local_exposed_s=0.3, local_hidden_s=0.0,
+    )  # fmt: skip
+    profile = step_profile(row)
+    assert sent_bytes(profile, 2) == pytest.approx(10e6)
+    # then free links shorten only the 0.1 s
+    assert predict_step_s(profile, 2, 200e6) == pytest.approx(0.95)
+    # and what the hook could not divide counts whole, as in profiles of earlier hooks
+    earlier = step_profile(replace(row, link_kinds=None, local_exposed_s=None, local_hidden_s=None))
+    assert (sent_bytes(earlier, 2), earlier.communicate_s) == (pytest.approx(50e6), 0.4)
+    # on one node nothing passes a link, and nothing says which groups would span nodes on several
+    within = step_profile(replace(row, shape=RunShape(8, 1)))
+    assert (within.ring_bytes, within.communicate_s) == (pytest.approx(50e6), 0.4)
+
+
 def test_the_bytes_of_a_sharded_step() -> None:
     """FSDP gathers the parameters twice and scatters the gradients once, each as whole tensors of 14 GB."""
     profile = StepProfile(1.0, 0.4, 0.6, 0.0, ring_bytes({"all_gather": 2 * 14e9, "reduce_scatter": 14e9}))

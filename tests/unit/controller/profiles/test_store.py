@@ -503,6 +503,24 @@ def test_a_profile_from_before_the_first_window_learns_its_shape(store: ProfileS
     assert (row.shape, row.kinds, row.param_bytes) == (RunShape(2, 2), {"all_reduce": 4e6}, 4_000_000)
 
 
+def test_what_stays_within_a_node_is_stored_apart(store: ProfileStore) -> None:
+    agents, job = Agents(), training(1)
+    step = STEP | {"local_exposed_s": STEP["comm_exposed_s"] / 2, "local_hidden_s": 9.0}
+    sizes = {"all_reduce": 4e6, "all_gather": 1e6}
+    store.take(
+        [
+            agents.arrival("n1", job.profile(T0, step, sizes, {"all_reduce": 1e6})),
+            agents.arrival("n1", job.profile(T0 + 1, STEP, sizes)),  # of an earlier hook
+        ]
+    )
+    divided, whole = store.profiles()
+    # a kind that the report does not divide counts whole, and no part of a time is longer than it
+    assert (divided.kinds, divided.link_kinds) == (sizes, {"all_reduce": 1e6, "all_gather": 1e6})
+    assert divided.local_exposed_s == pytest.approx(STEP["comm_exposed_s"] / 2)
+    assert divided.local_hidden_s == STEP["comm_hidden_s"]
+    assert (whole.kinds, whole.link_kinds, whole.local_exposed_s, whole.local_hidden_s) == (sizes, None, None, None)
+
+
 def test_errors_are_those_that_were_measured(store: ProfileStore) -> None:
     assert measured_priors(store, 0.0) == Priors()
     # given three kinds of jobs, each predicted 1/0.17 and found alone at 5.0
@@ -539,12 +557,28 @@ def test_a_file_of_the_first_version_is_taken_over(path: Path) -> None:
             assert (seen.nodes, seen.steps, seen.steps_per_s, seen.neighbours) == (("n1", "n2"), 9, 0.3, (near,))
             (row,) = store.profiles()
             assert (row.shape, row.kinds, row.busy_s) == (RunShape(2, 2), {"all_reduce": 4e6}, None)
+            assert (row.link_kinds, row.local_exposed_s, row.local_hidden_s) == (None, None, None)
             assert store.link_bytes_per_s(["n1"]) == 125e6
     # and new windows come beside the old
     with closing(ProfileStore(path)) as store:
         store.take(Agents().watch([training(1)], T0 + 30, T0 + 60))
         store.compute_windows(T0 + 600)
         assert [item.start_s for item in store.throughputs()] == [T0, T0 + 30]
+
+
+def test_a_file_of_the_version_before_groups_were_known_is_taken_over(path: Path) -> None:
+    # Given a file of version 3, whose profiles do not divide what stays within a node
+    with closing(ProfileStore(path)) as store:
+        store.take([Agents().arrival("n1", training(1).profile(T0, STEP, {"all_reduce": 4e6}))])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for column in ("link_kinds", "local_exposed_s", "local_hidden_s"):
+            db.execute(f"ALTER TABLE profile DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 3")
+    # When this version opens it, then its profiles are there, and new ones come beside them
+    with closing(ProfileStore(path)) as store:
+        agents = Agents("b" * 32)
+        store.take([agents.arrival("n1", training(1).profile(T0 + 9, STEP, {"all_reduce": 4e6}, {"all_reduce": 0.0}))])
+        assert [row.link_kinds for row in store.profiles()] == [None, {"all_reduce": 0.0}]
 
 
 def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(

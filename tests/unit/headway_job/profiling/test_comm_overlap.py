@@ -143,3 +143,39 @@ def test_kinds_on_the_cpu(name: str, kind: str) -> None:
 )
 def test_kinds_on_the_gpu(name: str, kind: str) -> None:
     assert kind_on_gpu(name) == kind
+
+
+def _local(begin: float, end: float, size: int = 1000) -> Collective:
+    return _all_reduce(begin, end, size)._replace(link_share=0.0)
+
+
+def test_communication_within_the_node_is_reported_apart() -> None:
+    # 4 ms asleep in a step of 10 ms; a group within the node from 2 to 8, one between nodes from 6 to 10, counted twice over
+    between = _all_reduce(6, 10, 100)._replace(link_share=2.0)
+    recording = _recording(_ends((0, 0, 0), (10, 6, 0)), [_local(2, 8), between])._replace(divides=True)
+    found = split(recording)
+    assert (found["comm_exposed_s"], found["comm_hidden_s"]) == (pytest.approx(0.004), pytest.approx(0.004))
+    # half of the 8 ms are of the group within the node alone
+    assert (found["local_exposed_s"], found["local_hidden_s"]) == (pytest.approx(0.002), pytest.approx(0.002))
+    assert (found["kinds"]["all_reduce"]["bytes"], found["kinds"]["all_reduce"]["link_bytes"]) == (1100.0, 200.0)
+
+
+def test_where_nothing_is_known_of_nodes_nothing_is_reported_apart() -> None:
+    found = split(_recording(_ends((0, 0, 0), (10, 6, 0)), [_local(2, 8)]))
+    assert not {"local_exposed_s", "local_hidden_s"} & found.keys()
+    assert "link_bytes" not in found["kinds"]["all_reduce"]
+
+
+def test_on_a_gpu_kernels_have_the_groups_of_their_calls() -> None:
+    # kernels from 0 to 4; first a group within the node from 2 to 6, then one between nodes from 6 to 9
+    calls = [_local(0, 0.1), _all_reduce(0.2, 0.3)]
+    on_gpu = [_all_reduce(6, 9), _all_reduce(2, 6)]
+    ends, kernels = _ends((0, 0, 0), (10, 1, 0)), [(0.0, 4.0)]
+    found = split(_recording(ends, calls, on_gpu, kernels)._replace(divides=True))
+    assert (found["comm_exposed_s"], found["comm_hidden_s"]) == (pytest.approx(0.005), pytest.approx(0.002))
+    assert (found["local_exposed_s"], found["local_hidden_s"]) == (pytest.approx(0.002), pytest.approx(0.002))
+    # of which call a kernel is, is not known if there are more of one of them: then none is within the node, unless all calls are
+    found = split(_recording(ends, calls[:1] + calls, on_gpu, kernels)._replace(divides=True))
+    assert (found["local_exposed_s"], found["local_hidden_s"]) == (0, 0)
+    found = split(_recording(ends, [_local(0, 0.1)] * 3, on_gpu, kernels)._replace(divides=True))
+    assert (found["local_exposed_s"], found["local_hidden_s"]) == (pytest.approx(0.005), pytest.approx(0.002))

@@ -48,7 +48,7 @@ MODEL = Model(
 )  # fmt: skip
 PROFILE = Profile(
     seq=3, steps=2**40, step_s=0.3, compute_s=0.1, comm_exposed_s=0.2, comm_hidden_s=0.05,
-    kinds=(Collective("all_reduce", 2.0, 4e6, 0.25),), busy_s=0.09,
+    kinds=(Collective("all_reduce", 2.0, 4e6, 0.25, 1e6),), busy_s=0.09, local_exposed_s=0.01, local_hidden_s=0.0,
 )  # fmt: skip
 
 
@@ -225,6 +225,7 @@ def test_a_profile_is_reported_once_and_a_new_one_again() -> None:
         2**40,
     )
     assert reported.busy_s == 0.09
+    assert (reported.kinds[0].link_bytes, reported.local_exposed_s, reported.local_hidden_s) == (1e6, 0.01, 0.0)
     assert kinds(history, node(with_profile)) == []
     assert kinds(history, node(job())) == []  # no rank reports it any more
     assert kinds(history, node(with_profile)) == []

@@ -78,6 +78,18 @@ def test_a_profile_may_tell_how_long_the_gpu_computes():
         parse(packet("profile", busy_s=float("nan")))
 
 
+def test_a_profile_may_tell_what_stays_within_the_node():
+    used = {"count": 2.0, "bytes": 4e6, "seconds": 0.1}
+    told = parse(
+        packet("profile", kinds={"other": used | {"link_bytes": 1e6}}, local_exposed_s=0.05, local_hidden_s=0.0)
+    )
+    assert told.kinds == (Collective("other", 2.0, 4e6, 0.1, 1e6),)
+    assert (told.local_exposed_s, told.local_hidden_s) == (0.05, 0.0)
+    earlier = parse(packet("profile", kinds={"other": used}))
+    assert earlier.kinds == (Collective("other", 2.0, 4e6, 0.1),)
+    assert (earlier.kinds[0].link_bytes, earlier.local_exposed_s, earlier.local_hidden_s) == (None, None, None)
+
+
 def test_the_job_id_may_be_text():
     assert parse(packet("hello", job_id="12_3")).job_id == "12_3"
 
@@ -151,6 +163,10 @@ def nested(depth: int) -> bytes:
         packet("profile", kinds={"all_reduce": {"count": "2", "bytes": 1, "seconds": 1}}),
         packet("profile", kinds=[{"kind": "other", "count": 1, "bytes": 1, "seconds": 1}]),
         packet("profile", busy_s=None),
+        packet("profile", local_exposed_s=None),
+        packet("profile", local_hidden_s=-1.0),
+        packet("profile", kinds={"other": {"count": 2, "bytes": 1, "seconds": 1, "link_bytes": None}}),
+        packet("profile", kinds={"other": {"count": 2, "bytes": 1, "seconds": 1, "link_bytes": -1}}),
         packet("model", signature="ab" * 32 + "\n"),
         packet("model", more=[{"a": 1}] * 600),
         packet("bye") + packet("bye"),
