@@ -1,4 +1,5 @@
-"""The record of what `headway-setup slurm --apply` has changed, from which `--undo` takes it back. Pure functions.
+"""The record of what `headway-setup slurm --apply` has changed, from which `--undo` takes it back. Pure functions, except that
+links are resolved.
 
 It is a file beside the hooks. An installation of an earlier version has none, and its first record is not complete; `--undo` then
 judges by the form of the settings.
@@ -7,6 +8,7 @@ judges by the form of the settings.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +41,10 @@ class Record:
     complete: bool = True
     """False when parts of Headway were there before the record was begun, so that settings without an edit may be Headway's too."""
 
+    def wrote(self, path: Path) -> bool:
+        """Return whether a file is among those that were written, by any of its paths."""
+        return real_path(path) in map(real_path, self.files)
+
     def with_edits(self, edits: list[Edit]) -> Record:
         """Return the record with newer edits. An older edit of the same key is not in effect any more, so it is forgotten."""
         newer = {edit.key for edit in edits}
@@ -47,6 +53,11 @@ class Record:
     def with_files(self, files: list[Path]) -> Record:
         """Return the record with more files."""
         return replace(self, files=tuple(dict.fromkeys((*self.files, *files))))
+
+
+def real_path(path: Path) -> Path:
+    """Return the path of a file without symbolic links: the same file may be named through a link of its folder."""
+    return Path(os.path.realpath(path))  # unlike Path.resolve(), it takes links that form a circle
 
 
 def record_path(slurm_conf: Path) -> Path:

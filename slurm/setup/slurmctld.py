@@ -11,6 +11,7 @@ from pathlib import Path
 from controller.slurm.configuration.conf import SlurmConf, list_items
 from slurm.errors import MiniClusterError
 from slurm.processes import run
+from slurm.setup.record import real_path
 
 _TIMEOUT_S = 20.0
 _CONNECT_TIMEOUT_S = 3.0
@@ -31,8 +32,9 @@ class RunningSlurmctld:
     settings: tuple[tuple[str, str], ...]
 
     def uses(self, key: str, path: Path) -> bool:
-        """Return whether a setting names that program."""
-        return (key, str(path)) in self.settings
+        """Return whether a setting names that program, by any of its paths."""
+        named = [Path(value) for name, value in self.settings if name == key]
+        return any(each.is_absolute() and real_path(each) == real_path(path) for each in named)
 
     def loads_lua(self) -> bool:
         """Return whether slurmctld runs a job_submit.lua."""

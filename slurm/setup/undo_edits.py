@@ -1,4 +1,4 @@
-"""slurm.conf as it would be without Headway. Pure functions."""
+"""slurm.conf as it would be without Headway. Pure functions, except that links are resolved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.slurm.configuration.editing import (
     without_item,
 )
 from slurm.setup.plan import LUA_PLUGIN, NO_DELAY, ReadFile
-from slurm.setup.record import Edit, Record
+from slurm.setup.record import Edit, Record, real_path
 
 HOOK_KEYS = (*installed_files.EVENT_KEYS, "TaskProlog")
 """Keys whose whole value is a program of Headway."""
@@ -41,7 +41,7 @@ def undo_edits(conf: SlurmConf, record: Record | None, read: ReadFile) -> Undone
     lua_is_ours = _is_script(read, own_lua)
     is_known = record is not None and record.complete
     for edit in reversed(record.edits if record else ()):
-        if edit.key == "JobSubmitPlugins" and record and own_lua in record.files and not lua_is_ours and lua_text:
+        if edit.key == "JobSubmitPlugins" and record and record.wrote(own_lua) and not lua_is_ours and lua_text:
             notes.append(f"JobSubmitPlugins keeps {LUA_PLUGIN}, because {own_lua} is your own script now")
             continue
         conf = _undo(conf, edit)
@@ -120,18 +120,18 @@ def _without_item(conf: SlurmConf, setting: Setting) -> SlurmConf:
 def _without_hooks(conf: SlurmConf, key: str, record: Record | None, read: ReadFile, notes: list[str]) -> SlurmConf:
     """Remove every setting of the key whose program is Headway's."""
     hook = conf.path.parent / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
-    ours = {hook, *(record.files if record else ())}
+    ours = {real_path(path) for path in (hook, *(record.files if record else ()))}
     while found := next(
         (
             setting
             for setting in conf.settings
             if setting.key.lower() == key.lower()
-            and (Path(setting.value) in ours or _is_script(read, Path(setting.value)))
+            and (real_path(Path(setting.value)) in ours or _is_script(read, Path(setting.value)))
         ),
         None,
     ):
         conf = without(conf, found)
         note = f"left behind: {found.value}, a script of Headway that this program did not install"
-        if Path(found.value) not in ours and key != "TaskProlog" and note not in notes:
+        if real_path(Path(found.value)) not in ours and key != "TaskProlog" and note not in notes:
             notes.append(note)
     return conf

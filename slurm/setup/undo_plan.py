@@ -1,12 +1,12 @@
 """The plan of `headway-setup slurm --undo`: slurm.conf as it would be without Headway, and the files to remove.
 
-Pure functions. Every other change that an operator has made since the installation stays. A file is removed only when nothing
-runs it any more: a PrologSlurmctld that is missing makes slurmctld requeue jobs, a missing TaskProlog makes them fail.
+Pure functions, except that links are resolved. Every other change that an operator has made since the installation stays. A file
+is removed only when nothing runs it any more: a PrologSlurmctld that is missing makes slurmctld requeue jobs, a missing TaskProlog
+makes them fail.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from slurm.setup.plan import (
     calls,
     changed_texts,
 )
-from slurm.setup.record import Record, record_path, record_text
+from slurm.setup.record import Record, real_path, record_path, record_text
 from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld
 from slurm.setup.undo_edits import HOOK_KEYS, ITEMS, undo_edits
 
@@ -129,7 +129,10 @@ def make_undo_plan(installed: Installed, read: ReadFile, left_behind: Callable[[
 
 
 def _candidates(installed: Installed) -> dict[Path, str]:
-    """Return the paths where scripts of Headway may be, each with the key of slurm.conf through which Slurm runs it."""
+    """Return the paths where scripts of Headway may be, each with the key of slurm.conf through which Slurm runs it.
+
+    A file that is named by several paths is there once, since each of its paths removes it.
+    """
     folder = installed.conf.path.parent
     found = {
         folder / installed_files.LUA_NAME: "JobSubmitPlugins",
@@ -140,14 +143,17 @@ def _candidates(installed: Installed) -> dict[Path, str]:
     others = installed.record.files if installed.record else ()
     for path in (*task_prologs, *others, *([installed.task_prolog] if installed.task_prolog else [])):
         found.setdefault(path, "TaskProlog")
-    return found
+    once: dict[Path, tuple[Path, str]] = {}
+    for path, key in found.items():
+        once.setdefault(real_path(path), (path, key))
+    return dict(once.values())
 
 
 def _plan_script(draft: _Draft, installed: Installed, after: SlurmConf, path: Path, key: str, read: ReadFile) -> None:
     text = read(path) or ""
-    if caller := _caller(after, path, key, read):
+    if caller := _caller(after, path, key, read, _names_of(installed, path)):
         draft.conflicts.append(Conflict(caller[0], caller[1]))
-    elif installed.is_link(path) and path not in (installed.record.files if installed.record else ()):
+    elif installed.is_link(path) and not (installed.record and installed.record.wrote(path)):
         draft.notes.append(f"left behind: {path}, a link that was not made by this program, to a script of Headway")
     elif key == "TaskProlog" and _may_be_shared(installed, path):
         draft.notes.append(SHARED.format(path=path))
@@ -159,8 +165,14 @@ def _plan_script(draft: _Draft, installed: Installed, after: SlurmConf, path: Pa
             draft.notes.append(f"left behind: {path}, a link that this program did not make; it points to nothing now")
 
 
-def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str, str] | None:
-    """Return the key and the sentence about a script of the site that runs this one; None when none does."""
+def _names_of(installed: Installed, path: Path) -> set[Path]:
+    """Return the paths by which a script may name a file of Headway."""
+    recorded = installed.record.files if installed.record else ()
+    return {path, real_path(path), *(each for each in recorded if real_path(each) == real_path(path))}
+
+
+def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile, names: set[Path]) -> tuple[str, str] | None:
+    """Return the key and the sentence about a script of the site that runs this one by any name; None when none does."""
     if path.name == installed_files.CHAINED_LUA_NAME:
         own = path.parent / installed_files.LUA_NAME
         text = read(own) or ""
@@ -173,7 +185,8 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
     for setting in after.settings:
         # The name of the event hook is enough, since a script may put its path together.
         if setting.key.lower() in keys and (
-            calls(setting.value, path, read) or (is_event and calls(setting.value, Path(path.name), read))
+            any(calls(setting.value, name, read) for name in names)
+            or (is_event and calls(setting.value, Path(path.name), read))
         ):
             return (
                 setting.key,
@@ -184,8 +197,9 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
 
 def _may_be_shared(installed: Installed, path: Path) -> bool:
     """Return whether other clusters may run a TaskProlog: it is not beside slurm.conf, and was not named by the operator."""
-    plain = Path(os.path.normpath(path))
-    return path != installed.task_prolog and not plain.is_relative_to(installed.conf.path.parent)
+    if installed.task_prolog is not None and real_path(path) == real_path(installed.task_prolog):
+        return False
+    return not real_path(path).is_relative_to(real_path(installed.conf.path.parent))
 
 
 def _in_use(installed: Installed, after: SlurmConf, path: Path, key: str) -> bool:

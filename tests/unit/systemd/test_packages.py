@@ -94,6 +94,38 @@ def test_an_upgrade_stops_and_removes_nothing(path: Path, argument: str, tmp_pat
     assert "disable" not in text and "stop" not in text and "rm " not in text
 
 
+@pytest.mark.parametrize("argument", ["remove", "0"])
+@pytest.mark.parametrize("watchdog_fails", [False, True])
+def test_a_removal_has_the_watchdog_release_held_jobs_for_any_slurm_user(
+    argument: str, watchdog_fails: bool, tmp_path: Path
+) -> None:
+    """No user "slurm" exists. Where the watchdog fails, its timer stays, and the way to release the jobs is printed."""
+    called = tmp_path / "called"
+    programs = {
+        "systemctl": f'[ "$1" != start ] || exit {int(watchdog_fails)}',
+        "id": "exit 1",
+    }
+    for name, end in programs.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{called}\n{end}\n')
+        (tmp_path / name).chmod(0o755)
+    script = tmp_path / "prerm"
+    # This machine may run without systemd
+    script.write_text((FOLDER / "scripts/headway.prerm").read_text().replace("/run/systemd/system", str(tmp_path)))
+    done = subprocess.run(
+        ["/bin/sh", script, argument],
+        env={"PATH": str(tmp_path)},
+        timeout=60,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    lines = called.read_text().splitlines()
+    assert "systemctl start headway-watchdog.service" in lines
+    assert ("systemctl disable --now headway-watchdog.timer" in lines) is not watchdog_fails
+    assert ("scontrol release JOBID" in done.stderr) is watchdog_fails
+
+
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None or os.geteuid() != 0, reason="needs dpkg, and root")
 @pytest.mark.parametrize(("gone", "stays"), [("headway-agent", "headway"), ("headway", "headway-agent")])
 def test_a_purge_leaves_the_settings_of_the_other_package(gone: str, stays: str, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from controller.base.lease import Lease, write_lease
+from slurm.setup.cli import app
 from tests.unit.slurm.setup.site import BARE, Site
 
 
@@ -118,6 +121,33 @@ def test_links_stay_links(site: Site) -> None:
     assert (site.folder / "job_submit.lua").is_symlink()
     assert f"left behind: {site.folder / 'job_submit.lua'}, a link" in undone.output
     assert f"{real / 'cluster.conf'}.before-headway-" in undone.output
+
+
+def test_an_undo_by_another_path_leaves_what_slurmctld_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld requeues every batch job whose PrologSlurmctld is missing."""
+    real, link, programs = tmp_path / "opt", tmp_path / "slurm", tmp_path / "bin"
+    for folder in (real, programs):
+        folder.mkdir()
+    link.symlink_to(real)
+    Site(link).setup("--apply", "--task-prolog", str(link / "task_prolog.sh"))
+    hook, settings = link / "headway" / "slurmctld_event.sh", tmp_path / "settings"
+    settings.write_text(f"ClusterName = lab\nPrologSlurmctld[0] = {hook}\nTaskProlog = {link / 'task_prolog.sh'}\n")
+    (programs / "scontrol").write_text(f"#!/bin/sh\nexec cat {settings}\n")
+    (programs / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    undo = ("slurm", "--slurm-conf", str(real / "slurm.conf"), "--undo", "--apply")
+
+    for _ in range(2):
+        undone = CliRunner().invoke(app, undo)
+        assert undone.exit_code == 1
+        assert (real / "slurm.conf").read_text() == BARE
+        assert hook.exists()
+        assert (real / "task_prolog.sh").exists()
+
+    settings.write_text("ClusterName = lab\nPrologSlurmctld = (null)\nTaskProlog = (null)\n")
+    undone = CliRunner().invoke(app, undo)
+    assert undone.exit_code == 0, undone.output
+    assert [path.name for path in real.iterdir() if "-headway-" not in path.name] == ["slurm.conf"]
 
 
 def test_a_changed_script_is_kept_as_a_copy(site: Site) -> None:
