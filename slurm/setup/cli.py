@@ -37,7 +37,10 @@ def slurm(
         bool, typer.Option("--undo", help="Take back what --apply has changed; shown only, without --apply.")
     ] = False,
     slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
-    runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
+    runtime_dir: Annotated[
+        Path | None,
+        typer.Option(help="runtime_dir of the controller; default: that of the installed scripts, else /run/headway."),
+    ] = None,
     task_prolog: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +129,7 @@ class _Places(NamedTuple):
     """Places from the command line."""
 
     slurm_conf: Path | None
-    runtime_dir: Path
+    runtime_dir: Path | None
     task_prolog: Path | None
     job_side: Path | None
     job_socket: Path | None
@@ -134,13 +137,15 @@ class _Places(NamedTuple):
 
 
 def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
+    from controller.slurm.configuration.installed_files import installed_runtime_dir
     from slurm.setup.files import apply_plan, read_installed, script_checks, shipped_sources
     from slurm.setup.plan import make_plan
     from slurm.setup.report import plan_json, plan_text
 
     conf = _checked_conf(places)
     sources = shipped_sources(places.job_side, places.job_socket)
-    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog, script_checks())
+    runtime_dir = places.runtime_dir or installed_runtime_dir(conf.path.parent, read_installed)
+    plan = make_plan(conf, sources, runtime_dir, read_installed, places.task_prolog, script_checks())
     written = apply_plan(plan) if apply else []
     typer.echo((plan_json if as_json else plan_text)(plan, written, apply))
     return 1 if plan.conflicts or (plan.changes and not apply) else 0
@@ -149,13 +154,15 @@ def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
 def _undo(apply: bool, places: _Places, as_json: bool) -> int:
     from functools import partial
 
+    from controller.slurm.configuration.installed_files import installed_runtime_dir
     from slurm.setup.files import read_installed
     from slurm.setup.report import undo_json, undo_text
     from slurm.setup.undo_files import apply_undo, inspect_installation, traces
     from slurm.setup.undo_plan import make_undo_plan
 
     conf = _checked_conf(places)
-    installed = inspect_installation(conf, places.runtime_dir, places.task_prolog, slurmctld_gone=places.slurmctld_gone)
+    runtime_dir = places.runtime_dir or installed_runtime_dir(conf.path.parent, read_installed)
+    installed = inspect_installation(conf, runtime_dir, places.task_prolog, slurmctld_gone=places.slurmctld_gone)
     plan = make_undo_plan(installed, read_installed, partial(traces, conf, read_installed))
     written = apply_undo(plan) if apply else []
     typer.echo((undo_json if as_json else undo_text)(plan, written, apply))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 VERSION = 10
@@ -22,6 +23,9 @@ TASK_PROLOG = "task_prolog.sh"
 
 JOB_SOCKET = Path("/run/headway-agent/job.sock")
 """Default path of the socket on which a node's agent listens for jobs."""
+
+RUNTIME_DIR = Path("/run/headway")
+"""Default runtime folder of the controller."""
 
 EVENT_KEYS = ("PrologSlurmctld", "EpilogSlurmctld")
 """Keys of slurm.conf that the event hook belongs to."""
@@ -43,6 +47,19 @@ def runtime_dir_of(text: str) -> Path | None:
     """Return the runtime folder that an installed script uses; None when it names none."""
     found = _RUNTIME_DIR.search(text)
     return Path(found[2]) if found else None
+
+
+def installed_runtime_dir(folder: Path, read: Callable[[Path], str | None]) -> Path:
+    """Return the runtime folder of the scripts beside a slurm.conf, so that they stay connected; without scripts, the default.
+
+    `read` returns the text of a file, None when it does not exist. The script that holds jobs comes before the hook.
+    """
+    for path in (folder / LUA_NAME, folder / CHAINED_LUA_NAME, folder / HOOKS_FOLDER / EVENT_HOOK):
+        text = read(path) or ""
+        found = runtime_dir_of(text) if script_version(text) is not None else None
+        if found is not None and is_plain(found):
+            return found
+    return RUNTIME_DIR
 
 
 def with_runtime_dir(text: str, runtime_dir: Path) -> str:

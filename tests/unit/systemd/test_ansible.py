@@ -49,6 +49,12 @@ def test_the_controllers_settings_are_understood_by_the_controller(tmp_path: Pat
     assert settings.preemption_partitions == {"gpu": "advise"}
 
 
+def test_the_controller_begins_with_the_settings_of_every_other_installation() -> None:
+    example = tomllib.loads((FOLDER.parents[1] / "slurm/plugin/example/controller.toml").read_text())
+
+    assert tomllib.loads(written("controller.toml.j2", headway_partitions=example["partitions"])) == example
+
+
 def test_the_agents_settings_are_understood_by_the_agent(tmp_path: Path) -> None:
     text = written("agent.toml.j2", headway_controller_address="head:9342", headway_controller_uid="64030")
     settings_of(text, tmp_path / "agent.toml")

@@ -61,6 +61,43 @@ def test_applying_twice_changes_nothing_more(site: Site) -> None:
     assert site.files() == before
 
 
+@pytest.mark.parametrize("lua", [None, "-- the site's own\n"])
+def test_installed_scripts_keep_their_runtime_dir_unless_another_is_named(site: Site, lua: str | None) -> None:
+    # given scripts with a runtime folder of the site, one of which is of an earlier version
+    if lua is not None:
+        (site.folder / "job_submit.lua").write_text(lua)
+    site.setup("--apply", "--runtime-dir", "/run/hw")
+    scripts = [
+        site.folder / ("headway.lua" if lua else "job_submit.lua"),
+        site.folder / "headway" / "slurmctld_event.sh",
+    ]
+    newest = scripts[0].read_text()
+    scripts[0].write_text(newest.replace(f"version {installed_files.VERSION}", "version 1"))
+
+    # when they are brought up to date
+    site.setup("--apply")
+
+    # then they stay connected to the controller
+    assert scripts[0].read_text() == newest
+    assert [installed_files.runtime_dir_of(script.read_text()) for script in scripts] == [Path("/run/hw")] * 2
+
+    # and when another folder is named, it counts
+    site.setup("--apply", "--runtime-dir", "/run/other")
+    assert [installed_files.runtime_dir_of(script.read_text()) for script in scripts] == [Path("/run/other")] * 2
+
+
+@pytest.mark.parametrize("there", [None, 'local RUNTIME_DIR = "/run/theirs"\n', "a b"])
+def test_scripts_have_the_usual_runtime_dir_where_none_of_headways_names_one(site: Site, there: str | None) -> None:
+    if there is not None:
+        text = shipped_sources().lua.replace("/run/headway", there) if there == "a b" else there
+        (site.folder / "job_submit.lua").write_text(text)
+
+    site.setup("--apply")
+
+    hook = site.folder / "headway" / "slurmctld_event.sh"
+    assert installed_files.runtime_dir_of(hook.read_text()) == Path("/run/headway")
+
+
 def test_what_was_there_is_kept_beside_it_with_owner_and_mode(site: Site) -> None:
     site.conf.chmod(0o640)
     if os.geteuid() == 0:
