@@ -7,6 +7,7 @@ import io
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
 from pathlib import Path
@@ -92,9 +93,12 @@ class Dialect:
     """Other names of columns, with the names used here."""
 
     def rows(self, lines: Iterable[str]) -> CsvReader:
-        """Return a csv reader over these lines."""
+        """Return a csv reader over these lines. A quote that is never closed raises csv.Error; it would hide all rows behind it."""
         return csv.reader(
-            lines, delimiter=self.delimiter, quoting=csv.QUOTE_MINIMAL if self.quoting else csv.QUOTE_NONE
+            lines,
+            delimiter=self.delimiter,
+            quoting=csv.QUOTE_MINIMAL if self.quoting else csv.QUOTE_NONE,
+            strict=self.quoting,
         )
 
 
@@ -111,7 +115,10 @@ def read_table(
         _fill(path, columns, chain([first.read()], pieces), dialect)
     except csv.Error as error:
         raise TraceError(
-            f"is not valid CSV ({error})", mend="quote fields that contain commas or quotes", path=path
+            f"is not valid CSV ({error})",
+            mend="close each quote, double those within a field, and quote fields that contain commas or quotes",
+            path=path,
+            line=_line_of_error(path, dialect),
         ) from error
     if not columns.rows:
         raise TraceError("has a header and no rows", mend="give at least one job", path=path)
@@ -169,7 +176,7 @@ def _split(piece: str, delimiter: str, width: int) -> list[str] | None:
 
 
 def _fill_slowly(path: Path, columns: Columns, reader: Iterator[list[str]], dialect: Dialect) -> None:
-    while rows := list(islice(reader, _ROWS_AT_ONCE)):
+    while rows := list(islice(reader, _ROWS_AT_ONCE if columns.left is None else min(_ROWS_AT_ONCE, columns.left))):
         whole = _whole_rows(path, rows, len(columns.texts), columns, dialect)
         if whole and not columns.extend(list(zip(*whole, strict=True)), len(whole)):
             return
@@ -285,4 +292,14 @@ def _line_of(path: Path, row: int, dialect: Dialect) -> int:
                 break
             row -= 1
         line = reader.line_num + 1
+    return line
+
+
+def _line_of_error(path: Path, dialect: Dialect) -> int:
+    """Return where the first record begins that csv refuses, by one pass through the file."""
+    reader = dialect.rows(lines_of(path, limited=True))
+    line = 1
+    with suppress(csv.Error):
+        for _ in reader:
+            line = reader.line_num + 1
     return line

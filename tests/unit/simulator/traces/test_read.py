@@ -173,6 +173,23 @@ def test_files_that_are_not_traces_are_refused(tmp_path: Path, name: str, data: 
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("before", [3, 30_000])
+def test_a_quote_that_is_never_closed_is_reported_where_its_record_begins(tmp_path: Path, before: int) -> None:
+    rows = [f"j{row},{row},1,5" for row in range(before)]
+    path = csv_file(tmp_path, *rows, "", '"two\nlines",0,1,5', '"open,0,1,5', *(f"k{row},0,1,5" for row in range(1000)))
+    with pytest.raises(
+        TraceError, match=f"line {before + 5}: is not valid CSV .unexpected end of data.; close each quote"
+    ):
+        read_trace(path)
+    assert len(read_trace(path, limit=before + 1)) == before + 1
+
+
+@pytest.mark.parametrize("header", ['"job_id,submit_time_s,num_gpus,duration_s', HEADER + ',"us"er'])
+def test_a_header_with_a_wrong_quote_is_reported(tmp_path: Path, header: str) -> None:
+    with pytest.raises(TraceError, match="line 1: is not valid CSV"):
+        read_trace(csv_file(tmp_path, "a,0,1,5,x", header=header))
+
+
 def test_missing_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be opened: No such file"):
         read_trace(tmp_path / "missing.csv")
