@@ -334,9 +334,7 @@ def calls(program: str, ours: Path, read: ReadFile) -> bool:
     if program == str(ours):
         return True
     text = read(Path(program)) or ""
-    return installed_files.script_version(text) is not None or any(
-        str(ours) in line for line in text.splitlines() if not line.lstrip().startswith("#")
-    )
+    return installed_files.script_version(text) is not None or installed_files.calls_ours(text, str(ours))
 
 
 def _call_from_theirs(key: str, theirs: str, ours: Path) -> str:
