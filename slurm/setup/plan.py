@@ -27,6 +27,12 @@ TASK_PROLOG_LEFT_OUT = (
     "name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
 )
 
+NOT_RUNNING = (
+    "\nSlurm does not run {own} at present: JobSubmitPlugins lacks lua, and stays as it is, because slurmctld would not start "
+    "with a script that has a fault. If you do not need the script, move it away; otherwise see to it that it works, and do as "
+    "said above. Then run this command again: it adds lua."
+)
+
 LUA_PLUGIN = "lua"
 """The item of JobSubmitPlugins that Headway needs."""
 NO_DELAY = "batch_sched_delay=0"
@@ -220,14 +226,16 @@ def _version_at(path: Path, read: ReadFile) -> int | None:
 
 def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read: ReadFile) -> None:
     plugins = [item.removeprefix("job_submit/") for item in list_items(draft.conf.value("JobSubmitPlugins"))]
-    if LUA_PLUGIN not in plugins:
-        draft.set("JobSubmitPlugins", with_item(draft.conf.value("JobSubmitPlugins"), LUA_PLUGIN))
-    own = folder / installed_files.LUA_NAME
+    own, chained = folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME
     there = read(own)
-    if there is None or installed_files.script_version(there) is not None:
+    is_own = there is not None and installed_files.script_version(there) is None
+    problem = _loading_problem(there, own, chained) if there is not None and is_own else None
+    # A script of the site that does not run may never have worked: it is not switched on without Headway's.
+    if LUA_PLUGIN not in plugins and problem is None:
+        draft.set("JobSubmitPlugins", with_item(draft.conf.value("JobSubmitPlugins"), LUA_PLUGIN))
+    if there is None or not is_own:
         _plan_file(draft, own, source, 0o644, runtime_dir, read)
         return
-    chained = folder / installed_files.CHAINED_LUA_NAME
     _plan_file(draft, chained, source, 0o644, runtime_dir, read)
     if site_lua.loads_ours(there) and any(change.path == chained for change in draft.changes):
         draft.touched.append(own)
@@ -235,8 +243,9 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
             f"{own} gets a new time of change, and its content stays: slurmctld looks only at this time, and loads {chained} again "
             "together with it"
         )
-    if text := _loading_problem(there, own, chained):
-        draft.conflicts.append(Conflict("JobSubmitPlugins", text))
+    if problem is not None:
+        off = "" if LUA_PLUGIN in plugins else NOT_RUNNING.format(own=own)
+        draft.conflicts.append(Conflict("JobSubmitPlugins", problem + off))
 
 
 def _loading_problem(there: str, own: Path, chained: Path) -> str | None:
@@ -325,9 +334,7 @@ def calls(program: str, ours: Path, read: ReadFile) -> bool:
     if program == str(ours):
         return True
     text = read(Path(program)) or ""
-    return installed_files.script_version(text) is not None or any(
-        str(ours) in line for line in text.splitlines() if not line.lstrip().startswith("#")
-    )
+    return installed_files.script_version(text) is not None or installed_files.calls_ours(text, str(ours))
 
 
 def _call_from_theirs(key: str, theirs: str, ours: Path) -> str:

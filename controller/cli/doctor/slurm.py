@@ -220,7 +220,8 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         return Finding("hooks", Level.ERROR, f"{key}: {program} cannot be run on this machine", mend)
     text = host.text(path) or ""
     if installed_files.script_version(text) is None:
-        if installed_files.EVENT_HOOK in text:
+        # The name is enough, since a script may put the path together.
+        if installed_files.calls_ours(text, installed_files.EVENT_HOOK):
             return Finding("hooks", Level.OK, f"{key}: {program} is the site's own and calls Headway's")
         mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` shows how"
         return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {_LATE}", mend)

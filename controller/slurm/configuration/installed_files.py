@@ -43,6 +43,11 @@ def script_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def calls_ours(text: str, ours: str) -> bool:
+    """Return whether a site's own hook, a script of a shell, names Headway's outside of lines that are comments."""
+    return any(ours in line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
 def runtime_dir_of(text: str) -> Path | None:
     """Return the runtime folder that an installed script uses; None when it names none."""
     found = _RUNTIME_DIR.search(text)

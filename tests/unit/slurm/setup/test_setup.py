@@ -184,6 +184,7 @@ def test_a_script_that_slurm_user_cannot_read_needs_a_decision(site: Site) -> No
 
 
 def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
+    site.conf.write_text(BARE + "JobSubmitPlugins=lua\n")
     own = site.folder / "job_submit.lua"
     own.write_text("-- the site's\n")
 
@@ -198,8 +199,31 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
     assert site.setup("--check").exit_code == 0
 
 
+@pytest.mark.parametrize(("plugins", "moved_away"), [("", True), ("JobSubmitPlugins=partition\n", False)])
+def test_a_sites_own_lua_that_does_not_run_is_not_switched_on(site: Site, plugins: str, moved_away: bool) -> None:
+    """It may have a fault, and slurmctld does not start with such a script."""
+    site.conf.write_text(BARE + plugins)
+    before, own = site.value("JobSubmitPlugins"), site.folder / "job_submit.lua"
+    line = f'dofile("{site.folder}/headway.lua")\n'
+    for text in ("-- the site's\n", "return slurm.SUCCESS\n" + line):
+        own.write_text(text)
+        result = site.setup("--apply")
+
+        assert (result.exit_code, site.value("JobSubmitPlugins"), own.read_text()) == (1, before, text)
+        assert "needs your decision: JobSubmitPlugins: " in result.output
+        assert f"Slurm does not run {own} at present" in result.output
+
+    if moved_away:
+        own.rename(site.folder / "unused.lua")
+    else:
+        own.write_text("-- the site's\n" + line)
+    assert site.setup("--apply").exit_code == 0
+    assert site.value("JobSubmitPlugins").split(",")[-1] == "lua"
+
+
 def test_the_line_stands_before_a_final_return_and_after_the_sites_functions(site: Site) -> None:
     own, line = site.folder / "job_submit.lua", f'dofile("{site.folder}/headway.lua")\n'
+    site.conf.write_text(BARE + "JobSubmitPlugins=lua\n")
     functions = "function slurm_job_submit()\n  return slurm.SUCCESS\nend\n"
     own.write_text(functions + "return slurm.SUCCESS\n")
     assert "as its last line, but before a final `return`: dofile(" in site.setup("--apply").output

@@ -539,11 +539,13 @@ def test_running_controllers_are_found_by_their_command_lines(tmp_path: Path) ->
 def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Installation) -> None:
     site = Path("/opt/site.sh")
     house.config(PrologSlurmctld=str(site))
-    house.host.put(site, "file", 0o755, "#!/bin/sh\ntrue\n")
-    assert house.wrong() == [("hooks", Level.WARNING)]
+    for other in ("true", f"# {HOOK_PATH}", f"  #{HOOK_PATH} ends at once\ntrue"):
+        house.host.put(site, "file", 0o755, f"#!/bin/sh\n{other}\n")
+        assert house.wrong() == [("hooks", Level.WARNING)]
 
-    house.host.put(site, "file", 0o755, f"#!/bin/sh\n{HOOK_PATH}\n")
-    assert house.wrong() == []
+    for call in (HOOK_PATH, f'"$ETC/headway/{installed_files.EVENT_HOOK}"  # Headway'):
+        house.host.put(site, "file", 0o755, f"#!/bin/sh\n{call}\n")
+        assert house.wrong() == []
 
 
 def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
