@@ -36,7 +36,7 @@ def live_cluster(
     partitions: Sequence[str],
     shown_topology: str = "",
     topology_conf: Path | None = None,
-    read: ReadFile = Path.read_text,
+    read: ReadFile | None = None,
 ) -> LiveCluster:
     """Return the nodes with GPUs of these partitions, and the switches above them. Raises ConfigurationError, SlurmReplyError.
 
@@ -51,7 +51,7 @@ def live_cluster(
             "controller.toml, and give their nodes Gres=gpu:N in slurm.conf"
         )
     source = str(topology_conf or SHOW_TOPOLOGY)
-    text = topology_text(topology_conf, read) if topology_conf else as_topology_conf(shown_topology)
+    text = topology_text(topology_conf, read or _read) if topology_conf else as_topology_conf(shown_topology)
     wanted = {node.name for node in nodes}
     try:
         chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
@@ -67,6 +67,11 @@ def live_cluster(
         *_speed_notes(nodes),
     )
     return LiveCluster(cluster, notes)
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file. It may have comments that are no UTF-8; they are not written back."""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 # --- notes

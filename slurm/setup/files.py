@@ -56,9 +56,12 @@ def shipped_sources(job_side: Path | None = None, job_socket: Path | None = None
 
 
 def read_installed(path: Path) -> str | None:
-    """Return the text of a file, None when it does not exist. Raises ConfigurationError when it cannot be read."""
+    """Return the text of a file, None when it does not exist. Raises ConfigurationError when it cannot be read.
+
+    Bytes that are no UTF-8 are kept for `write`.
+    """
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -161,11 +164,11 @@ def write(change: FileChange, label: str = BEFORE) -> Written:
 
 
 def _replace(path: Path, change: FileChange) -> None:
-    """Replace the file in one step; owner and mode stay."""
+    """Replace the file in one step; owner and mode stay, and so do bytes that are no UTF-8."""
     temporary = path.with_name(f".{path.name}.headway-{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "w", newline="") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(change.after)
             _keep_owner(file.fileno(), path, change.mode)
             file.flush()

@@ -56,8 +56,11 @@ class SlurmConf:
 
 
 def read_exactly(path: Path) -> str:
-    """Return the text of a file with its line endings as they are."""
-    with path.open(newline="") as file:
+    """Return the text of a file with its line endings as they are.
+
+    Bytes that are no UTF-8, as in a comment in Latin-1, are kept for `surrogateescape`: Slurm reads any bytes.
+    """
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         return file.read()
 
 
@@ -100,7 +103,7 @@ class _Reader:
         except FileNotFoundError:
             by = f", included by {self._open[-1]}" if self._open else "; name the right one with --slurm-conf"
             raise ConfigurationError(f"{path}: no such file{by}") from None
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}; run this as a user who may read it") from error
         self._open.append(path)
         self.texts[path] = text

@@ -61,6 +61,13 @@ def test_managed_nodes_with_gpus_below_the_switches_that_slurm_shows() -> None:
     )
 
 
+def test_a_comment_in_latin_1_does_not_hide_a_topology_conf(tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_bytes(b"# caf\xe9\n" + TREE.encode())
+
+    assert live_cluster(facts(), LINES, ["dl"], topology_conf=path).cluster.racks == (0, 0, 1, 1)
+
+
 def test_files_that_a_named_topology_conf_includes_count() -> None:
     read = files(
         topology_conf="include row.conf\nSwitchName=spine Switches=leaf[1-2]",

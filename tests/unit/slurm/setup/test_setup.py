@@ -10,7 +10,8 @@ import pytest
 
 from controller.base.config import load_settings
 from controller.slurm.configuration import installed_files
-from slurm.setup.files import default_slurm_conf, shipped_job_side, shipped_sources
+from slurm.setup.files import default_slurm_conf, read_installed, shipped_job_side, shipped_sources, write
+from slurm.setup.plan import FileChange
 from tests.unit.slurm.setup.site import BARE, Site
 
 
@@ -111,6 +112,36 @@ def test_what_was_there_is_kept_beside_it_with_owner_and_mode(site: Site) -> Non
     for path in (site.conf, backup):
         assert path.stat().st_mode & 0o777 == 0o640
         assert os.geteuid() != 0 or (path.stat().st_uid, path.stat().st_gid) == (1234, 4321)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_bytes_that_are_no_utf_8_stay_as_they_are(site: Site, options: tuple[str, ...]) -> None:
+    # given comments in Latin-1, one of them on a line that changes, and in a file that is included
+    before = b"# caf\xe9\r\nClusterName=lab\nSchedulerParameters=bf_interval=30 # l\xe4nger\nInclude more.conf\n# \xff"
+    site.conf.write_bytes(before)
+    (site.folder / "more.conf").write_bytes(b"# f\xfcr alle\nPrologSlurmctld=/opt/caf\xe9.sh\n")
+
+    # when Headway is installed, and taken back
+    shown, applied = site.setup(*options), site.setup("--apply", *options)
+    with_headway = site.conf.read_bytes()
+    taken_back = site.undo("--apply", *options)
+
+    # then only what Headway needs changes, and everything is shown
+    assert (shown.exit_code, applied.exit_code, taken_back.exit_code) == (1, 1, 0), taken_back.output
+    assert all("nger" in result.output and "Traceback" not in result.output for result in (shown, applied, taken_back))
+    changed = before.replace(b"bf_interval=30", b"bf_interval=30,batch_sched_delay=0")
+    assert with_headway.startswith(changed + b"\n")
+    assert site.conf.read_bytes() == before
+
+
+def test_a_file_is_written_with_the_bytes_that_were_read(tmp_path: Path) -> None:
+    path = tmp_path / "plugstack.conf"
+    path.write_bytes(b"# caf\xe9 \xc3\xa9\n")
+    text = read_installed(path) or ""
+
+    write(FileChange(path, text, f"{text}optional headway.so\n", 0o644))
+
+    assert path.read_bytes() == b"# caf\xe9 \xc3\xa9\noptional headway.so\n"
 
 
 def test_a_slurm_conf_behind_a_link_is_changed_there(site: Site) -> None:

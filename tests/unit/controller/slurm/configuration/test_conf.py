@@ -76,6 +76,16 @@ def test_included_files_are_read_where_they_stand() -> None:
     assert conf.value("Epilog") == "/e"
 
 
+def test_bytes_that_are_no_utf_8_hide_no_setting(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_bytes(b"# caf\xe9\nClusterName=lab # \xff\r\nEpilog=/opt/\xe9\n")
+
+    conf = read_slurm_conf(path)
+
+    assert (conf.value("ClusterName"), conf.value("Epilog")) == ("lab", "/opt/\udce9")
+    assert conf.texts[path].encode("utf-8", "surrogateescape") == path.read_bytes()
+
+
 def test_a_missing_file_is_named_with_the_one_that_includes_it() -> None:
     with pytest.raises(ConfigurationError, match=r"nodes\.conf: no such file, included by /etc/slurm/slurm\.conf"):
         read("include nodes.conf\n")
