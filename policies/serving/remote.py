@@ -85,6 +85,16 @@ class RemotePolicy:
             self.first_problem = self.first_problem or str(error)
             return self._fallback.decide(state)
 
+    @property
+    def has_fallback(self) -> bool:
+        """True if a fallback decides when the server gives no valid answer in time."""
+        return self._fallback is not None
+
+    def count_anew(self) -> None:
+        """Set the counts of decisions to 0."""
+        self.decisions = self.fallback_decisions = 0
+        self.first_problem = ""
+
     def close(self) -> None:
         """End the connection."""
         if self._client is not None:

@@ -65,7 +65,8 @@ def compare(
 
 def _sweep(config: Path, given: dict[str, Any], names: list[str] | None, out: Path | None, as_json: bool) -> None:
     from simulator.results.files import prepare_folder
-    from simulator.runs.sweep import load_sweep, run_sweep, sweep_csv, sweep_json, sweep_table, write_sweep
+    from simulator.runs.one import report_notes
+    from simulator.runs.sweep import load_sweep, run_sweep, sweep_csv, sweep_json, sweep_notes, sweep_table, write_sweep
 
     sweep = load_sweep(config, given, names)
     if out is not None:
@@ -75,6 +76,7 @@ def _sweep(config: Path, given: dict[str, Any], names: list[str] | None, out: Pa
         write_sweep(out, {"sweep.csv": sweep_csv(runs), "sweep.json": sweep_json(runs) + "\n"})
     if as_json:
         typer.echo(sweep_json(runs))
+        report_notes(sweep_notes(runs))
         return
     sweep_table(runs)
 

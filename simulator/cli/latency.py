@@ -30,12 +30,14 @@ def latency(
     """Time every decision of policies on one trace, one policy after the other."""
     from simulator.runs.latency import as_json as json_of
     from simulator.runs.latency import latencies
+    from simulator.runs.one import report_notes
     from simulator.runs.progress import Bar
 
     with Bar("deciding") as bar:
         found = latencies(options, names_in(policies), decisions, bar.on_progress or (lambda _share: None))
     if as_json:
         typer.echo(json.dumps(json_of(found), indent=1))
+        report_notes({name: each.note for name, each in found.items()})
     else:
         _print(found)
 
@@ -60,6 +62,9 @@ def _print(found: Mapping[str, Latency]) -> None:
         table.add_row(name, f"{each.decisions:,}", f"{each.most_waiting:,}", *(f"{value:.2f}" for value in times))
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
+    for name, each in found.items():
+        if each.note:
+            typer.echo(f"{name}: {each.note}")
     typer.echo(
         f"load average {max(each.load_average for each in found.values()):.1f}; on a busy machine only CPU time is meaningful"
     )

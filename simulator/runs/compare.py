@@ -14,11 +14,11 @@ from policies.rule import Ruled
 from simulator.errors import SettingError
 from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
-from simulator.runs.one import command_line, note_of, run_to_end
+from simulator.runs.one import command_line, note_of, report_notes, run_to_end
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import OnProgress, bars, report_interpreted
-from simulator.runs.scenario import Scenario, opened_policy, report_unread, takes
+from simulator.runs.scenario import Scenario, fallback_figures, opened_policy, report_unread, takes
 
 REPORT = "report.html"
 
@@ -64,6 +64,7 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
     figures = {name: each.figures for name, each in zip(names, found, strict=True)}
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
+        report_notes({name: each.note for name, each in zip(names, found, strict=True)})
         return
     _print(figures, scenario, time.perf_counter() - begin)
     for name, each in zip(names, found, strict=True):
@@ -98,8 +99,9 @@ def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgres
 def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, on_progress: OnProgress) -> Compared:
     simulation, result = run_to_end(scenario, name, policy, on_progress, own_process=True)
     figures = summary(result)
+    shown = figures | fallback_figures(policy)
     if out is None:
-        return Compared(figures, None, note_of(policy, result))
+        return Compared(shown, None, note_of(policy, result))
     from simulator.runs.report.data import of_run
 
     folder = out / name.replace("/", "_")
@@ -107,7 +109,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
     write_results(result, figures, folder)
     models = scenario.models(policy)
     drawn = of_run(result, figures, simulation.trace, models, scenario.cluster.topology)
-    return Compared(figures, drawn, note_of(policy, result))
+    return Compared(shown, drawn, note_of(policy, result))
 
 
 def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:

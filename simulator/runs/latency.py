@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from policies.api import Decision, Policy, PolicySpec
 from policies.model import ClusterState
 from simulator.errors import SettingError
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, opened_policy, report_unread
+from simulator.runs.scenario import Scenario, as_remote, fallback_figures, fallback_note, opened_policy, report_unread
 
 WARM_UP = 3
 """Decisions on the first state before its counted one: the first ones import modules and fill caches."""
@@ -34,6 +34,10 @@ class Latency:
     cpu_most_ms: float
     load_average: float
     """Load average of the machine over the last minute."""
+    fallback_decisions: int | None = None
+    """Decisions that a fallback made in a server's place; None for a policy without a fallback."""
+    note: str = ""
+    """A line about these; may be empty."""
 
 
 class Timed:
@@ -53,6 +57,8 @@ class Timed:
         """Return the policy's decision. Python's garbage collector runs only between decisions, as in the policy server."""
         for _ in range(0 if self.taken else WARM_UP):
             self._policy.decide(state)
+        if not self.taken and (remote := as_remote(self._policy)) is not None:
+            remote.count_anew()  # those before it are not counted
         gc.disable()
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         decision = self._policy.decide(state)
@@ -85,7 +91,9 @@ def latencies(
 
 def _latency(scenario: Scenario, name: str, decisions: int | None, on_progress: Callable[[float], None]) -> Latency:
     with opened_policy(name, scenario.options, lenient=True) as policy:
-        return _timed(scenario, name, Timed(policy), decisions, on_progress)
+        found = _timed(scenario, name, Timed(policy), decisions, on_progress)
+        counted = fallback_figures(policy).get("fallback_decisions")
+        return replace(found, fallback_decisions=counted, note=fallback_note(policy))
 
 
 def _timed(
@@ -122,5 +130,9 @@ def _ms(times_ns: np.ndarray[tuple[int], np.dtype[np.int64]], share: float) -> f
 
 
 def as_json(found: Mapping[str, Latency]) -> dict[str, dict[str, float]]:
-    """Return the times by policy, as values that JSON has."""
-    return {name: asdict(latency) for name, latency in found.items()}
+    """Return the times by policy, as values that JSON has; `fallback_decisions` only where a policy has a fallback."""
+    return {name: _figures(latency) for name, latency in found.items()}
+
+
+def _figures(latency: Latency) -> dict[str, float]:
+    return {key: value for key, value in asdict(latency).items() if key != "note" and value is not None}

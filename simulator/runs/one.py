@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from policies.api import Policy
@@ -15,7 +16,7 @@ from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, OnProgress, collect_seldom, drive, report_interpreted
-from simulator.runs.scenario import Scenario, fallback_note, opened_policy, report_unread
+from simulator.runs.scenario import Scenario, fallback_figures, fallback_note, opened_policy, report_unread
 
 
 def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
@@ -28,12 +29,13 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
         report_unread(options.slowdown, options.cluster, scenario.cluster)
         with Bar(f"{policy} on {scenario.trace.name}") as bar:
             _, result = run_to_end(scenario, policy, made, bar.on_progress, own_process=True)
-        note = note_of(made, result)
+        note, by_fallback = note_of(made, result), fallback_figures(made)
     figures = summary(result)
     if out is not None:
         write_results(result, figures, out)
     if as_json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        sys.stdout.write(json.dumps(figures | by_fallback) + "\n")
+        report_notes({policy: note})
         return
     from simulator.results.table import lines_of
 
@@ -75,6 +77,13 @@ def note_of(policy: Policy, result: Result) -> str:
     left = len(result) - int(result.done.sum())
     unfinished = f"{left:,} of {len(result):,} jobs never finished and are in no mean: the policy could not place them"
     return "; ".join(filter(None, (fallback_note(policy), unfinished if left else "")))
+
+
+def report_notes(notes: Mapping[str, str]) -> None:
+    """Write what is not empty to standard error, behind the policy's name; standard output has JSON alone."""
+    for name, note in notes.items():
+        if note:
+            sys.stderr.write(f"headway-sim: {name}: {note}\n")
 
 
 def command_line() -> str:

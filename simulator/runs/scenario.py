@@ -237,6 +237,12 @@ def as_remote(policy: Policy) -> RemotePolicy | None:
     return policy if isinstance(policy, RemotePolicy) else None
 
 
+def fallback_figures(policy: Policy) -> dict[str, int]:
+    """Return `fallback_decisions`, the number of decisions that a server did not make; empty for a policy without a fallback."""
+    remote = as_remote(policy)
+    return {"fallback_decisions": remote.fallback_decisions} if remote is not None and remote.has_fallback else {}
+
+
 def fallback_note(policy: Policy) -> str:
     """Return a line about the decisions that a server did not make; empty if there are none."""
     remote = as_remote(policy)

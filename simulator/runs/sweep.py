@@ -33,7 +33,7 @@ from simulator.runs.one import note_of, run_to_end
 from simulator.runs.options import Flag, RunOptions, run_flags
 from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import Bar, OnProgress
-from simulator.runs.scenario import Scenario, opened_policy, report_unread
+from simulator.runs.scenario import Scenario, fallback_figures, opened_policy, report_unread
 
 MOST_RUNS = 10_000
 _LARGEST = 2**53
@@ -185,11 +185,16 @@ def _one(shown: Mapping[str, object], options: RunOptions, policy: str, on_progr
     scenario = Scenario.of(options, record=False)
     with opened_policy(policy, options, lenient=True) as made:
         _, result = run_to_end(scenario, policy, made, on_progress, own_process=True)
-        return SweepRun(shown, policy, summary(result), note_of(made, result))
+        return SweepRun(shown, policy, summary(result) | fallback_figures(made), note_of(made, result))
 
 
 def _words(shown: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in shown.items()) or "no option varied"
+
+
+def sweep_notes(runs: Sequence[SweepRun]) -> dict[str, str]:
+    """Return the note of each run, which may be empty, by its policy and options."""
+    return {f"{run.policy} with {_words(run.options)}": run.note for run in runs}
 
 
 def sweep_json(runs: Sequence[SweepRun]) -> str:
@@ -235,5 +240,6 @@ def sweep_table(runs: Sequence[SweepRun]) -> None:
         figures = (text_of(row, run.figures.get(row.key)) for row in shown)
         table.add_row(*map(str, run.options.values()), run.policy, *figures)
     console.print(table)
-    for line in (f"{run.policy} with {_words(run.options)}: {run.note}" for run in runs if run.note):
-        console.print(line, markup=False)
+    for label, note in sweep_notes(runs).items():
+        if note:
+            console.print(f"{label}: {note}", markup=False)

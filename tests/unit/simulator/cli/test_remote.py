@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -85,6 +86,67 @@ def test_decisions_over_grpc_can_be_timed(sim: Sim, server: None, address: str) 
 
     assert code == 0
     assert set(json.loads(out)) == {address, "srtf"}
+
+
+@pytest.fixture
+def late(address: str, tmp_path: Path) -> Iterator[str]:
+    """A policy whose server never answers in time."""
+    (tmp_path / "late_rule.py").write_text(
+        "import time\n"
+        "from policies.api import PolicySpec\n"
+        "class Late:\n"
+        "    spec = PolicySpec(name='late', source='a test', preempts=True)\n"
+        "    def decide(self, state): time.sleep(600)\n"
+    )
+    info = tmp_path / "late_rule-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late-rule\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[headway.policies]\nlate = late_rule:Late\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with running(*serve_command("late", address), env={"PYTHONPATH": path}):
+        until_accepted(address)
+        yield f"{address}?deadline_s=0.02&fallback=srtf"
+
+
+def test_the_json_of_a_run_says_that_the_fallback_decided(sim: Sim, late: str) -> None:
+    code, out, err = sim("run", "--policy", late, "--json")
+
+    assert code == 0
+    found = json.loads(out)
+    assert found["fallback_decisions"] == found["decisions"] > 0
+    assert list(found)[-1] == "fallback_decisions"
+    assert f"{late}: {found['decisions']} of {found['decisions']} decisions were the fallback's; the first: " in err
+
+
+def test_the_json_of_a_comparison_says_that_the_fallback_decided(sim: Sim, late: str, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text("[sweep]\nseed = [0]\n")
+    given = ["--trace", str(tmp_path / "small.csv"), "--cluster", "2x4", "--policies", f"{late},srtf"]
+    program = "from simulator.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "compare", *given, "--json"]
+    compared, swept = (
+        subprocess.run([*command, *more], capture_output=True, text=True, timeout=100, check=True)
+        for more in ([], ["--config", str(sweep)])
+    )
+
+    figures = list(json.loads(compared.stdout).values())
+    rows = [run["figures"] for run in json.loads(swept.stdout)]
+    for with_fallback, without in (figures, rows):
+        assert with_fallback["fallback_decisions"] == with_fallback["decisions"] > 0
+        assert "fallback_decisions" not in without
+    for err in (compared.stderr, swept.stderr):
+        assert err.count("decisions were the fallback's") == 1
+
+
+def test_times_of_decisions_say_that_the_fallback_decided(sim: Sim, late: str) -> None:
+    code, out, err = sim("latency", "--policies", f"{late},srtf", "--decisions", 4, "--json")
+
+    assert code == 0
+    found = json.loads(out)
+    assert found[late]["fallback_decisions"] == found[late]["decisions"] == 4
+    assert not {"fallback_decisions", "note"} & found["srtf"].keys()
+    assert "4 of 4 decisions were the fallback's" in err
+    assert "4 of 4 decisions were the fallback's" in sim("latency", "--policies", late, "--decisions", 4)[1]
 
 
 def test_without_a_server_it_ends_with_an_error(sim: Sim, address: str) -> None:
