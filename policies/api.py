@@ -25,6 +25,10 @@ _OURS = "headway-scheduler"
 KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
 _EXTRAS = {"safetensors": "policy", "torch": "train"}
 """Packages that learned policies need, and the extra that installs each."""
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+"""Types of options that are checked, in words."""
+_OPTIONAL = frozenset({"None", "NoneType", "Optional", "Union", "typing"})
+"""Names in annotations of options that may be one of several types, or None."""
 _NAMES = re.compile(r"\w+")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.\d+", re.ASCII)
 """Numbers that are read as such wherever an option may be one: `.5`, `1e3` and `1_000.0` may be names."""
@@ -297,6 +301,22 @@ def _check_options(make: Callable[..., object], options: Mapping[str, object]) -
         raise TypeError(f"it has no option {unknown[0]!r}; " + (f"it takes {known}" if known else "it takes none"))
 
 
+def _check_kinds(types: Mapping[str, frozenset[str]], options: Mapping[str, object]) -> None:
+    """Raise ValueError if an option is of another kind than its annotation: the text 'no' would be true.
+
+    `types` are the names in each annotation; one that has others than those of simple types is not checked.
+    """
+    for key, value in options.items():
+        kinds = types.get(key, frozenset()) - _OPTIONAL
+        kind = type(value).__name__
+        fits = kind in kinds or (kind == "int" and "float" in kinds)
+        if kinds and kinds <= _KINDS.keys() and kind in _KINDS and not fits:
+            wanted = [
+                words for each, words in _KINDS.items() if each in kinds and not (each == "int" and "float" in kinds)
+            ]
+            raise ValueError(f"{key} is {value!r}; give {' or '.join(wanted)}")
+
+
 def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
     """Make the policy of that name with those options.
 
@@ -309,6 +329,8 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
     try:
         make = entry.load()
         _check_options(make, options or {})
+        if options and _OURS not in _by_package(name):  # Headway's own check theirs, and also name units and limits
+            _check_kinds(_option_types(name), options)
         policy = make(**(options or {}))
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -75,8 +76,8 @@ def reproduce(
     from simulator.reproducing import registry
 
     if system is None:
-        for name, each in sorted(registry.REPRODUCTIONS.items()):
-            typer.echo(f"{name}: {each.says}")
+        systems = {name: each.says for name, each in sorted(registry.REPRODUCTIONS.items())}
+        typer.echo(json.dumps(systems, indent=1) if as_json else "\n".join(map(": ".join, systems.items())))
         return
     from simulator.reproducing import report
     from simulator.runs.one import command_line

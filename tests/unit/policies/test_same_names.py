@@ -31,7 +31,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
                 "from policies.api import Decision, PolicySpec\n"
                 "class Mine:\n"
                 f"    spec = PolicySpec(name={name!r}, source={package!r})\n"
-                "    def __init__(self, number='') -> None: ...\n"
+                "    def __init__(self, number='', limit: int = 1, share: float | None = None, flip: bool = False,\n"
+                "                 word: str = '', some: 'str | int' = 0, rest: 'list[int]' = ()) -> None: ...\n"
                 "    def decide(self, state): return Decision({})\n"
             )
             monkeypatch.syspath_prepend(str(folder))
@@ -70,3 +71,34 @@ def test_two_packages_with_one_name_are_refused_by_their_names(install: Install)
 def test_a_name_of_one_package_is_used(install: Install) -> None:
     install("newest-first", "aa_research")
     assert load_policy("newest-first").spec.source == "aa_research"
+
+
+@pytest.mark.parametrize(
+    ("option", "wanted"),
+    [
+        ("flip=no", "flip is 'no'; give true or false"),
+        ("flip=1", "flip is 1; give true or false"),
+        ("limit=abc", "limit is 'abc'; give a whole number"),
+        ("limit=1.5", "limit is 1.5; give a whole number"),
+        ("limit=true", "limit is True; give a whole number"),
+        ("share=half", "share is 'half'; give a number"),
+        ("some=1.5", "some is 1.5; give a whole number or a text"),
+    ],
+)
+def test_an_option_of_another_kind_than_its_annotation_is_refused(install: Install, option: str, wanted: str) -> None:
+    install("newest-first", "aa_research")
+    with pytest.raises(PolicyLoadError, match=f"{wanted}$"):
+        load_policy(*parse_policy(f"newest-first:{option}"))
+
+
+@pytest.mark.parametrize(
+    "option", ["flip=true", "limit=-3", "share=1", "share=0.5", "word=42", "some=3", "some=x", "rest=x", "number=1.5"]
+)
+def test_an_option_of_the_kind_of_its_annotation_or_of_no_known_one_is_taken(install: Install, option: str) -> None:
+    install("newest-first", "aa_research")
+    assert load_policy(*parse_policy(f"newest-first:{option}")).spec.source == "aa_research"
+
+
+def test_an_option_may_be_none_where_python_gives_it(install: Install) -> None:
+    install("newest-first", "aa_research")
+    assert load_policy("newest-first", {"share": None}).spec.source == "aa_research"

@@ -93,6 +93,8 @@ def test_a_system_is_listed_and_made(
     monkeypatch.setitem(registry.REPRODUCTIONS, "toy", registry.Reproduction("a toy", __name__))
     assert call(monkeypatch, "reproduce") == 0
     assert "toy: a toy\n" in capsys.readouterr().out
+    assert call(monkeypatch, "reproduce", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {name: each.says for name, each in registry.REPRODUCTIONS.items()}
     out = tmp_path / "made"
     assert call(monkeypatch, "reproduce", "toy", "--quick", "--json", "--out", str(out)) == 0
     printed = json.loads(capsys.readouterr().out)
