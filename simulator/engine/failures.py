@@ -77,7 +77,7 @@ def read_failures(path: Path, cluster: Cluster) -> tuple[NodeChange, ...]:
     numbers = {name: node for node, name in enumerate(cluster.names)}
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file)
+            rows = csv.reader(file, strict=True)  # an open quote would hide the rows behind it
             header = next(rows, [])
             if [name.strip() for name in header] != HEADER:
                 raise TraceError(

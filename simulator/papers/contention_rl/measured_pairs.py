@@ -24,7 +24,7 @@ def measured(path: Path) -> ModelProfiles:
     """Return the paper's profiles with the pairs of that file. Raises SlowdownError."""
     try:
         with path.open(encoding="utf-8") as file:
-            lines = csv.reader(file)
+            lines = csv.reader(file, strict=True)  # an open quote would hide the rows behind it
             _, *others = next(lines, [""])
             rows = [
                 pair_table.PairRow(target, other, float(ratio))

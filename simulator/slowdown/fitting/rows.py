@@ -49,7 +49,7 @@ def read_records(path: Path, columns: Iterable[str] = ()) -> Iterator[tuple[int,
             yield from ((at + 1, _complete(record, wanted, path)) for at, record in enumerate(records))
             return
         with _opened(path) as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, strict=True)  # an open quote would hide the rows behind it
             for record in reader:
                 yield reader.line_num, _complete(record, wanted, path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:

@@ -56,3 +56,9 @@ def test_files_without_rows_are_reported(tmp_path: Path) -> None:
     (tmp_path / "r.csv.gz").write_bytes(gzip.compress(b"model,gpus,speed\n" + b"a,1,2\n" * 999)[:-12])
     with pytest.raises(SlowdownError, match="cannot be read"):
         read_rows(tmp_path / "r.csv.gz", Measured)
+
+
+def test_a_quote_that_is_never_closed_hides_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text('model,gpus,speed\n"a,1,2.5\nb,2,3\n')
+    with pytest.raises(SlowdownError, match="unexpected end of data"):
+        read_rows(tmp_path / "r.csv", Measured)
