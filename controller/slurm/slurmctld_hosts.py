@@ -42,14 +42,26 @@ class SlurmctldHosts:
 
         May wait, because the file is on a disk that the machines share.
         """
+        return parse_heartbeat(self._read(), len(self.names))
+
+    def active_within(self, now: float, within_s: float) -> int | None:
+        """Return the number of the machine whose heartbeat is at most that many seconds old; None if there is none. May wait."""
+        content = self._read()
+        active = parse_heartbeat(content, len(self.names))
+        if active is None or abs(now - _HEARTBEAT.unpack(content)[0]) > within_s:
+            return None
+        return active
+
+    def _read(self) -> bytes:
+        """Return the heartbeat; empty if it cannot be read."""
         try:
             descriptor = os.open(self.heartbeat, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return None
+            return b""
         try:
-            return parse_heartbeat(os.read(descriptor, _HEARTBEAT.size), len(self.names))
+            return os.read(descriptor, _HEARTBEAT.size)
         except OSError:
-            return None
+            return b""
         finally:
             os.close(descriptor)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from controller.base.clock import RealClock
-from controller.base.errors import HeadwayError, SlurmError
+from controller.base.errors import SlurmError
 from controller.base.lease import is_stale, read_lease
 from controller.base.turn import watchdog_turn
 from controller.daemon.watchdog.watchdog import Watchdog
@@ -60,8 +60,11 @@ async def _check(settings: ControllerSettings) -> int:
         return 0  # an emulated Slurm ends with its controller
     if not is_stale(read_lease(settings.lease_path), RealClock().now()):
         return 0  # the usual case, twice a minute: neither Slurm's client nor the journal is loaded
-    if _stands_by(settings):
-        return 0
+    if settings.stand_by:
+        from controller.daemon.watchdog.standing_by import stands_by
+
+        if stands_by(settings, RealClock().now()):
+            return 0
     from controller.slurm.select import command_line_client
 
     patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
@@ -93,21 +96,6 @@ def _placed(settings: ControllerSettings) -> Placed:
     from controller.state.journal_salvage import read_placed
 
     return read_placed(settings.journal_path)
-
-
-def _stands_by(settings: ControllerSettings) -> bool:
-    """Return whether another machine's slurmctld is active, so that the controller and the watchdog there look after the jobs.
-
-    False when that cannot be found out: an error must not keep jobs held.
-    """
-    from controller.slurm.slurmctld_hosts import read_slurmctld_hosts
-
-    try:
-        hosts = read_slurmctld_hosts(settings)
-    except (HeadwayError, OSError) as error:
-        log.error("slurmctld_hosts_unknown", problem=str(error), effect="this watchdog releases jobs")
-        return False
-    return hosts is not None and not hosts.are_led_here(hosts.active())
 
 
 async def _check_regularly(read: Callable[[], tuple[ControllerSettings, str]], every_s: float) -> int:

@@ -21,6 +21,7 @@ from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailab
 from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn, watchdog_turn
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
+from controller.daemon.watchdog.standing_by import HOSTS_FILE, stands_by
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
 from controller.slurm.client import (
     HOLD_MARK,
@@ -685,6 +686,33 @@ async def test_the_watchdog_stands_by_where_slurmctld_does(
 
     # then it turns to Slurm only where slurmctld is active
     assert (bool(looks), status) == (looks_at_slurm, int(looks_at_slurm))
+
+
+@pytest.mark.parametrize(
+    ("active", "age_s", "other"),
+    [(1, 0, True), (0, 0, False), (1, 3600, False), (7, 0, False)],
+    ids=["fresh-elsewhere", "here", "stale", "damaged"],
+)
+@pytest.mark.parametrize("text", [None, "Include missing.conf\n", ""])
+def test_a_slurm_conf_that_cannot_be_used_does_not_outweigh_a_fresh_heartbeat(
+    tmp_path: Path, text: str | None, active: int, age_s: int, other: bool
+) -> None:
+    # given machines that an earlier check has seen
+    conf, now = tmp_path / "slurm.conf", 1_800_000_000
+    conf.write_text(f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\nStateSaveLocation={tmp_path}\n")
+    settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
+    assert not stands_by(settings, now)
+
+    # when slurm.conf is missing or damaged
+    conf.unlink()
+    if text is not None:
+        conf.write_text(text)
+    (tmp_path / "heartbeat").write_bytes(struct.pack(">QQ", now - age_s, active))
+
+    # then only a fresh heartbeat of the other machine counts, and nothing without the file of the earlier check
+    assert stands_by(settings, now) is other
+    (tmp_path / HOSTS_FILE).write_text("[[], 0")
+    assert not stands_by(settings, now)
 
 
 @pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
