@@ -25,7 +25,10 @@ QUIET_CONNECTIONS = (
     ("grpc.max_connection_idle_ms", 5_000),  # one without a call
     ("grpc.max_concurrent_streams", 16),  # an agent has one
     ("grpc.keepalive_time_ms", 60_000),  # one whose other end has disappeared
+    # Also TCP_USER_TIMEOUT, which ends one to a machine that acknowledges nothing.
     ("grpc.keepalive_timeout_ms", 20_000),
+    # Ends one to a process that stands still, while its machine acknowledges all. 60 s by default, and the longer one counts.
+    ("grpc.http2.ping_timeout_ms", 20_000),
 )
 """gRPC's options that close connections without an agent, so that their places become free."""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -646,6 +649,48 @@ async def test_a_connection_that_carries_no_call_is_closed(
                 while await reader.read(4096):
                     pass
             writer.close()
+
+
+_STANDS_STILL = """
+import sys, time, grpc
+
+def says_nothing():
+    time.sleep(600)
+    yield b""
+
+call = grpc.insecure_channel(sys.argv[1]).stream_stream("/headway.v1.Agents/Connect")(says_nothing())
+time.sleep(600)
+"""
+"""A program that opens a call, and says nothing."""
+
+
+async def test_the_call_of_a_process_that_stands_still_ends_with_its_connection(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given tests of connections a hundred times as often, and answered a hundred times as soon
+    options = {
+        name: value // 100 if "keepalive" in name or "ping" in name else value for name, value in QUIET_CONNECTIONS
+    }
+    monkeypatch.setattr("controller.agents.server.QUIET_CONNECTIONS", tuple(options.items()))
+    settings = AgentsSettings("127.0.0.1:0", silence_s=600.0, hello_timeout_s=600.0)
+    async with serving(AgentsServer(settings, store, None)) as server:
+        command = [sys.executable, "-c", _STANDS_STILL, server.address]
+        with subprocess.Popen(command) as client:
+            try:
+                await eventually(lambda: came(server, 1))
+                # when the process is stopped, whose machine still acknowledges all that arrives
+                client.send_signal(signal.SIGSTOP)
+                # then its call ends, sooner than after gRPC's own 60 s, and its place is free
+                async with asyncio.timeout(45):
+                    while not await came(server, 0):
+                        await asyncio.sleep(0.05)
+            finally:
+                client.kill()
+
+
+async def came(server: AgentsServer, calls: int) -> bool:
+    """Return whether so many calls have begun and said no hello."""
+    return server._gate._opening.total() == calls
 
 
 async def test_a_machine_that_opens_connections_without_end_keeps_no_agent_out(

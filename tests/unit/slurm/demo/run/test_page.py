@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,3 +91,33 @@ def test_a_page_that_does_not_start_is_an_error_with_its_log(monkeypatch: pytest
         with pytest.raises(DemoError, match="ended with status 3; its log:\nno page today"), Page(installation):
             pass
         assert installation.processes == {}
+
+
+_DEMONSTRATION = """
+import sys
+from slurm.demo.run.page import Page
+from slurm.testbed.installation import Installation
+
+with Installation.prepare("page") as installation, Page(installation):
+    print(installation.folder, installation.processes["page"].pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@needs_root
+def test_the_page_ends_with_a_demonstration_that_is_killed() -> None:
+    command = [sys.executable, "-c", _DEMONSTRATION]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as demonstration:
+        assert demonstration.stdout is not None
+        folder, pid = demonstration.stdout.readline().split()
+        ended = os.pidfd_open(int(pid))
+        try:
+            assert select.select([ended], [], [], 0)[0] == []
+            demonstration.kill()
+            assert select.select([ended], [], [], 60)[0] == [ended]
+        finally:
+            demonstration.kill()
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+            os.close(ended)
+            shutil.rmtree(folder)
