@@ -87,10 +87,13 @@ async def test_a_job_that_is_released_again_gets_the_place_after_all(folder: Pat
         for agent in cluster.agents.values():
             agent.answers = agent.save
         cluster.world.slurm.user_release(short.job_id)
-        await cluster.world.go_on(15)
-        await cluster.comes_to(Stage.SAVED, 2)
-        await cluster.world.go_on(10)
+        for _ in range(60):  # agents answer in real time
+            await cluster.world.go_on(1)
+            await cluster.said()
+            if cluster.world.phase(short) is Phase.RUNNING:
+                break
         assert cluster.world.phase(short) is Phase.RUNNING
+        assert cluster.row(2).saved_s is not None
         assert cluster.world.slurm.job(long.key.job_id).restarts == 1
 
 
