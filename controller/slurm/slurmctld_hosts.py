@@ -24,6 +24,8 @@ _HEARTBEAT = struct.Struct(">QQ")
 """Time in seconds since the Unix epoch, and number of the active slurmctld: big-endian, 64 bits each."""
 _DEFAULT_CONF = Path("/etc/slurm/slurm.conf")
 _DEFAULT_STATE = "/var/spool"
+DEFAULT_TIMEOUT_S = 120.0
+"""Slurm's default of SlurmctldTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class SlurmctldHosts:
     """Number of this machine, from 0."""
     heartbeat: Path
     """File in which the active slurmctld writes its number."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """SlurmctldTimeout: after that long without a heartbeat, another slurmctld takes over."""
 
     def active(self) -> int | None:
         """Return the number of the machine whose slurmctld is active, or was the last to be; None if that cannot be read.
@@ -44,11 +48,11 @@ class SlurmctldHosts:
         """
         return parse_heartbeat(self._read(), len(self.names))
 
-    def active_within(self, now: float, within_s: float) -> int | None:
-        """Return the number of the machine whose heartbeat is at most that many seconds old; None if there is none. May wait."""
+    def active_lately(self, now: float) -> int | None:
+        """Return the number of the machine whose heartbeat is not older than `timeout_s`; None if there is none. May wait."""
         content = self._read()
         active = parse_heartbeat(content, len(self.names))
-        if active is None or abs(now - _HEARTBEAT.unpack(content)[0]) > within_s:
+        if active is None or abs(now - _HEARTBEAT.unpack(content)[0]) > self.timeout_s:
             return None
         return active
 
@@ -105,4 +109,10 @@ def hosts_in(conf: SlurmConf, host: str) -> SlurmctldHosts:
             f"stand_by: this machine is {host}, and SlurmctldHost in {conf.path} names {', '.join(names)}; run the controller on "
             "one of these machines, or correct the names"
         )
-    return SlurmctldHosts(tuple(names), ours[0], Path(conf.value("StateSaveLocation") or _DEFAULT_STATE) / "heartbeat")
+    timeout = conf.value("SlurmctldTimeout") or ""
+    return SlurmctldHosts(
+        tuple(names),
+        ours[0],
+        Path(conf.value("StateSaveLocation") or _DEFAULT_STATE) / "heartbeat",
+        float(timeout) if timeout.isascii() and timeout.isdigit() else DEFAULT_TIMEOUT_S,
+    )

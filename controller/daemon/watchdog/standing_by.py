@@ -23,8 +23,6 @@ log = structlog.get_logger(__name__)
 
 HOSTS_FILE = "slurmctld_hosts"
 """File in the runtime folder with the machines that were last read from slurm.conf."""
-_FRESH_S = 120.0
-"""Slurm's default of SlurmctldTimeout: after that long without a heartbeat, another slurmctld takes over."""
 
 
 def stands_by(settings: ControllerSettings, now: float) -> bool:
@@ -38,7 +36,7 @@ def stands_by(settings: ControllerSettings, now: float) -> bool:
         hosts = read_slurmctld_hosts(settings)
     except (HeadwayError, OSError) as error:
         known = _recall(path)
-        if known is not None and known.active_within(now, _FRESH_S) not in {None, known.own}:
+        if known is not None and known.active_lately(now) not in {None, known.own}:
             log.error("slurmctld_hosts_unknown", problem=str(error), effect="stands by: another slurmctld is active")
             return True
         log.error("slurmctld_hosts_unknown", problem=str(error), effect="this watchdog releases jobs")
@@ -55,15 +53,17 @@ def _remember(path: Path, hosts: SlurmctldHosts) -> None:
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
-        temporary.write_text(json.dumps([hosts.names, hosts.own, str(hosts.heartbeat)]), encoding="ascii")
+        temporary.write_text(
+            json.dumps([hosts.names, hosts.own, str(hosts.heartbeat), hosts.timeout_s]), encoding="ascii"
+        )
         temporary.replace(path)
 
 
 def _recall(path: Path) -> SlurmctldHosts | None:
     """Return the machines that were kept; None when there are none, or the file is damaged."""
     try:
-        names, own, heartbeat = json.loads(path.read_text(encoding="ascii"))
-        hosts = SlurmctldHosts(tuple(map(str, names)), int(own), Path(heartbeat))
+        names, own, heartbeat, timeout_s = json.loads(path.read_text(encoding="ascii"))
+        hosts = SlurmctldHosts(tuple(map(str, names)), int(own), Path(heartbeat), float(timeout_s))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     return hosts if 0 <= hosts.own < len(hosts.names) else None

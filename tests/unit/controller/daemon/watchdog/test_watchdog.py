@@ -690,8 +690,8 @@ async def test_the_watchdog_stands_by_where_slurmctld_does(
 
 @pytest.mark.parametrize(
     ("active", "age_s", "other"),
-    [(1, 0, True), (0, 0, False), (1, 3600, False), (7, 0, False)],
-    ids=["fresh-elsewhere", "here", "stale", "damaged"],
+    [(1, 0, True), (1, 400, True), (0, 0, False), (1, 3600, False), (7, 0, False)],
+    ids=["fresh-elsewhere", "within-the-timeout", "here", "stale", "damaged"],
 )
 @pytest.mark.parametrize("text", [None, "Include missing.conf\n", ""])
 def test_a_slurm_conf_that_cannot_be_used_does_not_outweigh_a_fresh_heartbeat(
@@ -699,7 +699,8 @@ def test_a_slurm_conf_that_cannot_be_used_does_not_outweigh_a_fresh_heartbeat(
 ) -> None:
     # given machines that an earlier check has seen
     conf, now = tmp_path / "slurm.conf", 1_800_000_000
-    conf.write_text(f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\nStateSaveLocation={tmp_path}\n")
+    hosts = f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\nSlurmctldTimeout=600\n"
+    conf.write_text(f"{hosts}StateSaveLocation={tmp_path}\n")
     settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
     assert not stands_by(settings, now)
 
