@@ -11,6 +11,7 @@ something wrong; later, during the training, nothing is raised.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import sys
 import time
@@ -78,6 +79,8 @@ class Run:
         self._closed = False
         self._late = False
         """A step was made after the end of the run, and that was logged."""
+        self._misnumbered = False
+        """A number of a step was none, and that was logged."""
         self._pid = os.getpid()
         self._handled_before = sys.exc_info()[1]
         """An exception that the program was handling before it trained."""
@@ -93,8 +96,11 @@ class Run:
         self.close()
 
     def step(self, number: Optional[int] = None) -> None:
-        """Note that the step with that number is done (counted from 0; by default the one after the last)."""
-        self._next = (self._next if number is None else number) + 1
+        """Note that the step with that number is done (counted from 0; by default the one after the last).
+
+        What is no number of a step counts as the default, with one warning: no checkpoint could be named by it.
+        """
+        self._next = self._number_of_step(number) + 1
         self._boundary += 1
         if self._objects is None or self._agreement.left or self._is_forked:
             self._note_late_step()
@@ -104,6 +110,25 @@ class Run:
             self._exchange(now=True)
         elif self._boundary >= self._agreement.due or (self._single_rank and self.trigger.pending):
             self._exchange(now=self._single_rank)
+
+    def _number_of_step(self, number: Any) -> int:
+        """Return the number as an int, also one of NumPy, which a manifest could not have."""
+        if number is None:
+            return self._next
+        try:
+            step = operator.index(number)
+        except TypeError:
+            step = -1
+        if step >= 0:
+            return step
+        if not self._misnumbered:
+            self._misnumbered = True
+            job_log.log(
+                logging.WARNING,
+                "run.step: %r is no number of a step, so it counts as the step after the last. Give an integer, from 0.",
+                number,
+            )
+        return self._next
 
     def save(self) -> None:
         """Request a checkpoint, on any rank: it is saved at one of the next step boundaries."""
