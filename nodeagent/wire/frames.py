@@ -7,6 +7,7 @@ Keys in `_ns` are CLOCK_MONOTONIC nanoseconds of the node, in `_s` seconds, in `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -230,6 +231,16 @@ class _Header:
     v: Annotated[int, Meta(ge=VERSION, le=VERSION)]
     type: _Text
     seq: _Number
+
+
+def _prepare() -> None:
+    """Have msgspec read the types now: two threads that both parse the first frame of a type could crash the process (0.22)."""
+    for kind in (_Header, *_ROWS.values()):
+        with suppress(msgspec.ValidationError):
+            msgspec.convert({}, kind)
+
+
+_prepare()
 
 
 def parse(packet: bytes) -> Frame:
