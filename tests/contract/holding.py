@@ -179,6 +179,17 @@ class Holding:
         await bench.user_release(key)
         assert not (await seen(bench, key)).held
 
+    async def test_a_user_may_take_back_the_hold_of_a_running_job(self, bench: SlurmBench) -> None:
+        key, _ = await submit_running(bench, Order(gres=1))
+        await bench.user_hold(key)
+        job = await seen(bench, key)
+        assert (job.held, job.phase) == (True, Phase.RUNNING)
+        assert (await bench.client.release([key])).keys() <= {key}  # Headway's own release leaves that hold alone
+        assert (await seen(bench, key)).held
+        await bench.user_release(key)
+        job = await seen(bench, key)
+        assert (job.held, job.phase) == (False, Phase.RUNNING)
+
     async def test_a_begin_time_delays_a_start_and_can_be_cleared(self, bench: SlurmBench) -> None:
         key, _ = await submit_held(bench, Order(gres=1))
         later_s = await bench.now() + 3600

@@ -163,6 +163,8 @@ class EmbeddedClient:
         return _held_by_others(job) or pinning.pin(self._ctld, job, order, self._now())
 
     def _release(self, job: Job) -> str | Failure | None:
+        if job.phase is not Phase.PENDING:
+            return commands.NOT_PENDING  # a running job's hold is its user's
         return _held_by_others(job) or commands.release(self._ctld, job)
 
     def _requeue_hold(self, job: Job) -> str | None:

@@ -89,8 +89,8 @@ def uhold(job: Job) -> str | None:
 
 
 def release(ctld: Slurmctld, job: Job) -> str | None:
-    """Release the job (scontrol release); it goes to the end of the queue."""
-    if job.phase is not Phase.PENDING:
+    """Release the job (scontrol release); it goes to the end of the queue. A running job loses its hold (measured on 22.05)."""
+    if job.phase is Phase.ENDED:
         return NOT_PENDING
     if job.held:
         job.priority, job.hold_reason, job.reason = ctld.next_priority(), "", "None"
