@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import median
 from typing import TypeVar
 
@@ -17,18 +18,12 @@ Pair = tuple[str, str]
 """Keys of the job that is slowed down and of its neighbour."""
 K = TypeVar("K")
 _MOST_KNOWN = 65_536
-_KEYS: dict[str, str] = {}
-"""A trace has few models and many jobs."""
 
 
+@lru_cache(_MOST_KNOWN)  # a trace has few models and many jobs; on a cluster users invent names for months
 def key_of(name: str) -> str:
     """Return the key of a model: VGG16, vgg-16 and vgg_16 have the same."""
-    if not name:
-        return ""
-    known = _KEYS.get(name)
-    if known is None:
-        known = _KEYS[name] = re.sub(r"[^a-z0-9,]+", "", name.lower())
-    return known
+    return re.sub(r"[^a-z0-9,]+", "", name.lower())
 
 
 def model_of(key: str) -> str:

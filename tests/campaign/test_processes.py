@@ -180,3 +180,32 @@ def test_a_process_that_has_ended_is_not_there_to_be_killed() -> None:
         return process.ended and not deaths
 
     assert run(story())
+
+
+def test_a_task_of_a_group_fails_by_its_name() -> None:
+    """A task group of Python 3.11 names its tasks only after it has made them."""
+    process = Process("p")
+    failed: list[str] = []
+
+    async def work() -> None:
+        try:
+            while True:
+                await asyncio.sleep(1.0)
+        except OSError as error:
+            failed.append(str(error))
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(), name="worker")
+            other = group.create_task(asyncio.sleep(5.0), name="other")
+        assert other.done()
+
+    async def story() -> None:
+        process.start(main())
+        await asyncio.sleep(1.5)
+        assert process.runs("worker")
+        process.fail("worker", OSError("injected"))
+        await asyncio.sleep(5.0)
+
+    run(story())
+    assert failed == ["injected"]

@@ -152,7 +152,7 @@ class Process:
         process = context.get(_CURRENT) if context is not None else _CURRENT.get()
         if process is None:
             return asyncio.Task(coro, loop=loop, **options)
-        task = asyncio.Task(_run_within(process, coro, options.get("name") or ""), loop=loop, **options)
+        task = asyncio.Task(_run_within(process, coro), loop=loop, **options)
         process._tasks.add(task)
         return task
 
@@ -182,16 +182,16 @@ def _call_soon(call: Callable[[], None], context: contextvars.Context) -> None:
     asyncio.get_running_loop().call_soon(call, context=context)
 
 
-async def _run_within(process: Process, coro: Any, name: str) -> Any:
+async def _run_within(process: Process, coro: Any) -> Any:
     """Run a coroutine of the process, one await after the other."""
-    return await _Steps(process, coro, name)
+    return await _Steps(process, coro)
 
 
 class _Steps:
     """Awaitable that resumes a coroutine only while its process lives and is not stopped."""
 
-    def __init__(self, process: Process, coro: Any, name: str) -> None:
-        self._process, self._coro, self._name = process, coro, name
+    def __init__(self, process: Process, coro: Any) -> None:
+        self._process, self._coro = process, coro
 
     def __await__(self) -> Generator[Any, Any, Any]:
         process, inner = self._process, self._coro.__await__() if hasattr(self._coro, "__await__") else self._coro
@@ -208,7 +208,7 @@ class _Steps:
                 process._kept.append(inner)
                 yield from _never()
             if error is None and process._errors:
-                error = process._errors.pop(self._name, None)
+                error = process._errors.pop(_name(), None)
             try:
                 waited = inner.send(None) if error is None else inner.throw(error)
             except StopIteration as end:
@@ -218,6 +218,12 @@ class _Steps:
                 yield waited
             except BaseException as thrown:  # noqa: BLE001 - it is the coroutine's own
                 error = thrown
+
+
+def _name() -> str:
+    """Return the name of the task that runs, which a task group of Python 3.11 gives to it only after it was made."""
+    task = asyncio.current_task()
+    return "" if task is None else task.get_name()
 
 
 def _never() -> Generator[Any, Any, None]:

@@ -8,13 +8,13 @@ rack, the largest first. GPUs are divided evenly. A job has no more nodes than G
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate, zip_longest
 
 NUM_PLACEMENTS = 4
 
 
-@cache
+@lru_cache(1024)  # for the present nodes and all sizes; nodes come and go for months
 def fewest_nodes(node_gpus: tuple[int, ...], gpus: int) -> int:
     """Return the number of nodes of a job with its best locality, on nodes with so many GPUs each."""
     there = accumulate(sorted(node_gpus, reverse=True))
