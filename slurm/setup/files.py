@@ -15,8 +15,9 @@ from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf
 from controller.slurm.configuration.lua_check import lua_error
 from slurm.setup import spank_build as setup_build
+from slurm.setup.draft import FileChange, ScriptChecks
 from slurm.setup.folders import make_folder
-from slurm.setup.plan import FileChange, ScriptChecks, SetupPlan, Sources
+from slurm.setup.plan import SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
 BEFORE, WITH = "before-headway", "with-headway"

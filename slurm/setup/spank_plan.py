@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.slurm.configuration.conf import SlurmConf
-from slurm.setup.plan import Conflict, FileChange, ReadFile
+from slurm.setup.draft import Conflict, FileChange, ReadFile
 from slurm.setup.spank_build import PLUGIN_NAME, BuildId, Toolchain
 
 PLUGIN_FOLDERS = (

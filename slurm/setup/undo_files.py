@@ -10,8 +10,8 @@ from controller.base.errors import ConfigurationError
 from controller.base.lease import is_stale, read_lease
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf
+from slurm.setup.draft import ReadFile
 from slurm.setup.files import BEFORE, WITH, Written, back_up, included_files, read_installed, shipped_sources, write
-from slurm.setup.plan import ReadFile
 from slurm.setup.record import parse_record, record_path
 from slurm.setup.slurmctld import slurmctld_state
 from slurm.setup.spank_plan import find_line, plugstack_path

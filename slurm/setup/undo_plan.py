@@ -13,17 +13,8 @@ from pathlib import Path
 
 from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf
-from slurm.setup.plan import (
-    DISTRIBUTE,
-    RECONFIGURE,
-    RESTART,
-    Conflict,
-    FileChange,
-    ReadFile,
-    Sources,
-    calls,
-    changed_texts,
-)
+from slurm.setup.draft import Conflict, FileChange, ReadFile
+from slurm.setup.plan import DISTRIBUTE, RECONFIGURE, RESTART, Sources, calls, changed_texts
 from slurm.setup.record import Record, real_path, record_path, record_text
 from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld
 from slurm.setup.undo_edits import HOOK_KEYS, ITEMS, undo_edits
