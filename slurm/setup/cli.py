@@ -174,7 +174,7 @@ def _checked_conf(places: _Places) -> SlurmConf:
     from controller.base.errors import ConfigurationError
     from controller.slurm.configuration import installed_files
     from controller.slurm.configuration.conf import read_slurm_conf
-    from slurm.setup.files import default_slurm_conf
+    from slurm.setup.files import default_slurm_conf, require_own
 
     for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
         path: Path | None = getattr(places, name)
@@ -183,7 +183,9 @@ def _checked_conf(places: _Places) -> SlurmConf:
             raise ConfigurationError(
                 f"{option} {path}: give an absolute path of letters, digits and . _ - + @ , = only"
             )
-    return read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
+    path = (places.slurm_conf or default_slurm_conf()).absolute()
+    require_own(path)
+    return read_slurm_conf(path)
 
 
 def _spank(

@@ -22,7 +22,14 @@ from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_fo
 
 BEFORE, WITH = "before-headway", "with-headway"
 """Parts of the names of copies: of files before an installation, and of files before it is taken back."""
-USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
+SENT = Path("/run/slurm/conf/slurm.conf")
+"""The copy that slurmd, or sackd, gets from slurmctld on a machine without files of its own (configless Slurm)."""
+USUAL_PLACES = (
+    Path("/etc/slurm/slurm.conf"),
+    Path("/etc/slurm-llnl/slurm.conf"),
+    Path("/usr/local/etc/slurm.conf"),
+    SENT,
+)
 
 
 _ANY_USER = UserFacts("any user", -1, frozenset())
@@ -34,6 +41,24 @@ def default_slurm_conf() -> Path:
     if named := os.environ.get("SLURM_CONF"):
         return Path(named)
     return next((path for path in USUAL_PLACES if path.is_file()), USUAL_PLACES[0])
+
+
+def is_sent(slurm_conf: Path) -> bool:
+    """Return whether slurm.conf is a copy that slurmctld has sent: /run/slurm/conf leads to conf-cache in SlurmdSpoolDir.
+
+    Text that is written there is lost with the next copy.
+    """
+    folders = {slurm_conf.parent, slurm_conf.parent.resolve()}
+    return SENT.parent in folders or any(folder.name == "conf-cache" for folder in folders)
+
+
+def require_own(slurm_conf: Path) -> None:
+    """Raise ConfigurationError when slurm.conf is a copy that slurmctld has sent."""
+    if is_sent(slurm_conf):
+        raise ConfigurationError(
+            f"{slurm_conf}: this is a copy that slurmctld has sent (configless Slurm), and the next one replaces it; run this "
+            "command on slurmctld's machine, which has the file itself"
+        )
 
 
 def shipped_job_side() -> Path:
@@ -116,6 +141,7 @@ def inspect_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | No
         plugin=plugin,
         found_by_name=usual is not None and folder.resolve() == usual.resolve(),
         installed=setup_build.build_id_of(plugin),
+        sent=is_sent(conf.path),
     )
 
 
