@@ -12,7 +12,7 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from controller.cli.doctor.host import RealHost, UserFacts
 from controller.slurm.configuration import installed_files
-from controller.slurm.configuration.conf import SlurmConf
+from controller.slurm.configuration.conf import SlurmConf, read_exactly, read_slurm_conf
 from controller.slurm.configuration.lua_check import lua_error
 from slurm.setup import spank_build as setup_build
 from slurm.setup.draft import FileChange, ScriptChecks
@@ -30,7 +30,8 @@ USUAL_PLACES = (
     Path("/usr/local/etc/slurm.conf"),
     SENT,
 )
-
+_MOST_BYTES = 8 << 20
+"""Size up to which a file may be a slurm.conf."""
 
 _ANY_USER = UserFacts("any user", -1, frozenset())
 """A user that owns no file and belongs to no group."""
@@ -92,6 +93,26 @@ def read_installed(path: Path) -> str | None:
         return None
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}; run this command as root") from error
+
+
+def other_clusters(conf: SlurmConf) -> list[SlurmConf]:
+    """Return each file in the folder of slurm.conf that is the slurm.conf of another cluster, as its ClusterName says.
+
+    Copies that this program has made, and files that cannot be read, are left out.
+    """
+    own, found = conf.value("ClusterName").lower(), []
+    for path in sorted(conf.path.parent.iterdir()):
+        if path in conf.texts or any(f".{label}-" in path.name for label in (BEFORE, WITH)) or not path.is_file():
+            continue
+        try:
+            if path.stat().st_size > _MOST_BYTES or "clustername" not in read_exactly(path).lower():
+                continue
+            other = read_slurm_conf(path)
+        except (OSError, ConfigurationError):
+            continue
+        if other.value("ClusterName").lower() not in {"", own}:
+            found.append(other)
+    return found
 
 
 def script_checks() -> ScriptChecks:

@@ -6,7 +6,7 @@ the plan holds a conflict with an explanation instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from controller.slurm.configuration.editing import has_heading, with_item
 from slurm.setup.draft import Conflict, Draft, FileChange, ReadFile, ScriptChecks, plan_file
 from slurm.setup.lua_plan import plan_lua
 from slurm.setup.record import Record, parse_record, record_path, record_text
+from slurm.setup.sharing import require_same_runtime_dir, user_of
 
 RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld only when it starts; running jobs continue)"
 RECONFIGURE = "scontrol reconfigure"
@@ -69,14 +70,17 @@ def make_plan(
     read: ReadFile,
     task_prolog: Path | None = None,
     checks: ScriptChecks | None = None,
+    others: Sequence[SlurmConf] = (),
 ) -> SetupPlan:
     """Return the changes with which Slurm works with Headway. `read` is called for each file that might be written.
 
     `task_prolog` is the path at which compute nodes find that hook; None leaves TaskProlog as it is. `checks` of the scripts that
-    are there; None makes none.
+    are there; None makes none. `others` are the slurm.conf of other clusters in the same folder. Raises ConfigurationError when
+    such a cluster needs a script with another runtime_dir.
     """
     draft, checks = Draft(conf), checks or ScriptChecks()
     folder = conf.path.parent
+    require_same_runtime_dir(folder, runtime_dir, others, read)
     plan_lua(draft, sources.lua, folder, runtime_dir, read, checks)
     event_hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
     plan_file(draft, event_hook, sources.event_hook, 0o755, runtime_dir, read)
@@ -91,7 +95,7 @@ def make_plan(
     _plan_scheduler_parameters(draft)
     _check_hooks(draft, event_hook, [path for path in (task_prolog, installed) if path], checks)
     return SetupPlan(
-        changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
+        changes=(*draft.changes, *_record(conf, draft, read, others), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
         notes=tuple(draft.notes),
         next_steps=(*_copies(conf, draft), *_next_steps(conf, draft.conf)),
@@ -108,13 +112,13 @@ def changed_texts(before: SlurmConf, after: SlurmConf) -> list[FileChange]:
     ]
 
 
-def _record(conf: SlurmConf, draft: Draft, read: ReadFile) -> Iterator[FileChange]:
+def _record(conf: SlurmConf, draft: Draft, read: ReadFile, others: Sequence[SlurmConf]) -> Iterator[FileChange]:
     """Yield the change of the record; none when nothing else is written."""
     if not draft.changes and not draft.edits:
         return
     path = record_path(conf.path)
     there = read(path)
-    record = parse_record(path, there) or Record(complete=not _is_installed(conf, draft, read))
+    record = parse_record(path, there) or Record(complete=not _is_installed(conf, draft, read, others))
     text = conf.texts[conf.path]
     if text and not text.endswith("\n") and any(edit.before is None for edit in draft.edits):
         record = replace(record, newline_added=True)
@@ -123,16 +127,30 @@ def _record(conf: SlurmConf, draft: Draft, read: ReadFile) -> Iterator[FileChang
         yield FileChange(path, there, record_text(record), 0o644, copied=False)
 
 
-def _is_installed(conf: SlurmConf, draft: Draft, read: ReadFile) -> bool:
-    """Return whether parts of Headway are there already: its heading, its scripts, or settings that run them."""
+def _is_installed(conf: SlurmConf, draft: Draft, read: ReadFile, others: Sequence[SlurmConf]) -> bool:
+    """Return whether parts of Headway are there already: its heading, its scripts, or settings that run them.
+
+    Scripts of another cluster in the same folder are no part of this installation.
+    """
     folder = conf.path.parent
     hooks = {key.lower() for key in (*installed_files.EVENT_KEYS, "TaskProlog")}
     paths = [folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME]
-    paths += [change.path for change in draft.changes]
+    if user_of(paths[0], "JobSubmitPlugins", others, read) is not None:
+        paths = []
+    paths += [
+        change.path for change in draft.changes if user_of(change.path, _key_of(change.path), others, read) is None
+    ]
     paths += [Path(setting.value) for setting in conf.settings if setting.key.lower() in hooks]
     return any(has_heading(text) for text in conf.texts.values()) or any(
         _version_at(path, read) is not None for path in paths
     )
+
+
+def _key_of(path: Path) -> str:
+    """Return the key of slurm.conf through which Slurm runs a script of Headway."""
+    if path.name in {installed_files.LUA_NAME, installed_files.CHAINED_LUA_NAME}:
+        return "JobSubmitPlugins"
+    return installed_files.EVENT_KEYS[0] if path.name == installed_files.EVENT_HOOK else "TaskProlog"
 
 
 def _version_at(path: Path, read: ReadFile) -> int | None:

@@ -16,6 +16,7 @@ from controller.base.errors import ConfigurationError
 from controller.slurm.configuration import installed_files
 
 RECORD_NAME = "setup.json"
+"""Name of the record for a file with the name slurm.conf."""
 _VERSION = 1
 
 
@@ -61,8 +62,9 @@ def real_path(path: Path) -> Path:
 
 
 def record_path(slurm_conf: Path) -> Path:
-    """Return the path of the record of an installation."""
-    return slurm_conf.parent / installed_files.HOOKS_FOLDER / RECORD_NAME
+    """Return the path of the record of an installation. Clusters whose slurm.conf are in one folder have one each."""
+    name = RECORD_NAME if slurm_conf.name == "slurm.conf" else f"setup-{slurm_conf.name}.json"
+    return slurm_conf.parent / installed_files.HOOKS_FOLDER / name
 
 
 def record_text(record: Record) -> str:
