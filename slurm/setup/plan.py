@@ -116,7 +116,7 @@ def _record(conf: SlurmConf, draft: Draft, read: ReadFile, others: Sequence[Slur
     """Yield the change of the record; none when nothing else is written."""
     if not draft.changes and not draft.edits:
         return
-    path = record_path(conf.path)
+    path = record_path(conf.path, read)
     there = read(path)
     record = parse_record(path, there) or Record(complete=not _is_installed(conf, draft, read, others))
     text = conf.texts[conf.path]

@@ -44,7 +44,7 @@ def inspect_installation(
 
     `slurmctld_gone`: an operator has stated that no slurmctld runs.
     """
-    path = record_path(conf.path)
+    path = record_path(conf.path, read_installed)
     lease = read_lease(runtime_dir / "lease")
     return Installed(
         conf=conf,

@@ -225,7 +225,7 @@ def _neutral(text: str) -> str:
 
 def _plan_record(draft: _Draft, installed: Installed, read: ReadFile) -> list[FileChange]:
     """Remove the record with the last script; until then keep it, without the edits that are taken back."""
-    path = record_path(installed.conf.path)
+    path = record_path(installed.conf.path, read)
     text = read(path)
     if installed.record is None or text is None:
         return []

@@ -65,6 +65,17 @@ def test_each_cluster_has_a_record_of_its_own(tmp_path: Path) -> None:
     assert (one.conf.read_text(), other.conf.read_text()) == texts
 
 
+def test_a_record_of_an_earlier_version_counts_for_a_slurm_conf_of_another_name(tmp_path: Path) -> None:
+    site = Site(tmp_path, "lab.conf", BARE + "JobSubmitPlugins=partition\n")
+    before = site.conf.read_text()
+    site.setup("--apply")
+    (tmp_path / "headway" / "setup-lab.conf.json").rename(tmp_path / "headway" / "setup.json")
+
+    assert site.undo("--apply").exit_code == 0
+    assert site.conf.read_text() == before
+    assert not (tmp_path / "headway").exists()
+
+
 def test_a_hook_of_the_other_cluster_that_calls_headways_counts(tmp_path: Path) -> None:
     hook = tmp_path / "headway" / "slurmctld_event.sh"
     prolog = tmp_path / "prolog.sh"
