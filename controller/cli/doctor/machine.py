@@ -4,6 +4,7 @@ modules. Pure functions.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ POLICY_ENV = Path("/etc/headway/policy.env")
 PACKAGED_UNITS = Path("/usr/lib/systemd/system")
 COPIED_UNITS = Path("/etc/systemd/system")
 """Folders of units: of packages, and of the administrator, whose units hide those of packages."""
+SHIPPED_UNITS = Path(sys.prefix) / "share" / "headway" / "systemd"
+"""Folder of the units of this installation, from which an administrator copies them."""
 _CODE = Path(__file__)
 """A file that every installation writes anew."""
 _START_MARGIN_S = 5.0
@@ -106,9 +109,11 @@ def _other_controllers(
 
 
 def _hidden_units(host: Host) -> Iterator[Finding]:
-    """Yield a finding when units that were copied by hand hide those of the installed package; none without a package."""
+    """Yield a finding when units that were copied by hand hide those of the installed package; without a package, when they are of
+    another version."""
     names = sorted(name for name in host.names(PACKAGED_UNITS) if name.startswith("headway-"))
     if not names:
+        yield from _old_units(host)
         return
     copies = [path for name in names if _is_copy(host, path := COPIED_UNITS / name)]
     if not copies:
@@ -119,6 +124,28 @@ def _hidden_units(host: Host) -> Iterator[Finding]:
         f"units in {COPIED_UNITS} hide those of the installed package, and stay as they are at its upgrades: {listed}"
     )
     mend = f"rm {listed}; systemctl daemon-reload; then restart the services. Own settings belong into drop-ins (systemctl edit)"
+    yield Finding("units", Level.WARNING, what, mend)
+
+
+def _old_units(host: Host) -> Iterator[Finding]:
+    """Yield a finding about units that differ from those of this installation, whose path they may name."""
+    old = []
+    for name in sorted(host.names(SHIPPED_UNITS)):
+        shipped, copy = host.text(SHIPPED_UNITS / name), host.text(COPIED_UNITS / name)
+        if (
+            shipped is not None
+            and copy is not None
+            and copy not in {shipped, shipped.replace("/opt/headway", sys.prefix)}
+        ):
+            old.append(name)
+    if not old:
+        return
+    what = f"units in {COPIED_UNITS} are not those of the installed version: {', '.join(old)}"
+    files = " ".join(str(SHIPPED_UNITS / name) for name in old)
+    mend = (
+        f"cp {files} {COPIED_UNITS}/; systemctl daemon-reload; then restart the services. Own settings belong into drop-ins "
+        "(systemctl edit)"
+    )
     yield Finding("units", Level.WARNING, what, mend)
 
 

@@ -685,6 +685,22 @@ def test_units_that_were_copied_by_hand_hide_those_of_a_package(house: Installat
     assert house.wrong() == []
 
 
+def test_copied_units_of_another_version(house: Installation) -> None:
+    name = "headway-controller.service"
+    shipped, copied = machine.SHIPPED_UNITS / name, machine.COPIED_UNITS / name
+    house.host.put(shipped, "file", 0o644, "ExecStart=/opt/headway/bin/headway-controller run\n")
+    assert house.wrong() == [], "not copied, as on a machine without systemd"
+
+    for text in (house.host.texts[shipped], f"ExecStart={sys.prefix}/bin/headway-controller run\n"):
+        house.host.put(copied, "file", 0o644, text)
+        assert house.wrong() == []
+
+    house.host.put(copied, "file", 0o644, "ExecStart=/opt/headway/bin/headway-controller\n")
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level) == ("units", Level.WARNING)
+    assert f"cp {shipped} {machine.COPIED_UNITS}/; systemctl daemon-reload" in finding.mend
+
+
 def test_a_task_prolog_of_headways_is_checked_where_this_machine_sees_it(house: Installation) -> None:
     path, side = Path("/shared/task_prolog.sh"), Path(sys.prefix) / "src"
     house.config(TaskProlog=str(path))
