@@ -1,8 +1,8 @@
 """Which of several controllers works: the one on the machine whose slurmctld is active. The others stand by.
 
-A controller that stands by has no journal open, no socket and no lease: it only looks at slurmctld's heartbeat, every second.
-It begins to work when the slurmctld of its machine becomes active. One that works ends when another slurmctld has become active;
-systemd starts it again, and it stands by.
+A controller that stands by has no journal open, no lease, and no socket but that of its metrics: it only looks at slurmctld's
+heartbeat, every second. It begins to work when the slurmctld of its machine becomes active. One that works ends when another
+slurmctld has become active; systemd starts it again, and it stands by.
 
 Invariant: no command that changes Slurm is sent if the last look says that another machine's slurmctld is active, or if no look
 has succeeded for `_BLIND_S`: the disk with the heartbeat may be away here, and another slurmctld may have taken over. Two
