@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from sys import prefix
 
 import grpc
 import grpc.aio
@@ -45,6 +46,7 @@ async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: Gp
         gpus = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
     return [
         *_user(),
+        *unit(),
         node_name(settings),
         *await _controller(settings),
         job_socket(settings.job_socket),
@@ -61,6 +63,27 @@ def _user() -> Iterable[Finding]:
     if os.geteuid() != 0:
         what = f"this check runs as uid {os.geteuid()}: what only root can read appears to be missing"
         yield Finding("user", Level.WARNING, what, "run this as root, as the agent does")
+
+
+def unit(
+    copied: Path = Path("/etc/systemd/system"),
+    packaged: Path = Path("/usr/lib/systemd/system"),
+    shipped: Path = Path(prefix) / "share" / "headway" / "systemd",
+) -> Iterable[Finding]:
+    """Check a unit that was copied by hand: it hides that of a package, and stays as it is at an upgrade."""
+    copy, hidden, ours = (folder / "headway-agent.service" for folder in (copied, packaged, shipped))
+    if not copy.is_file() or copy.is_symlink():
+        return
+    own = "restart headway-agent. Own settings belong into a drop-in (systemctl edit)"
+    if hidden.is_file():
+        what = f"{copy} hides the unit of the installed package, and stays as it is at its upgrades"
+        yield Finding("unit", Level.WARNING, what, f"rm {copy}; systemctl daemon-reload; {own}")
+    elif ours.is_file():
+        text = ours.read_text(errors="replace")
+        # A copy may name another virtual environment.
+        if copy.read_text(errors="replace") not in {text, text.replace("/opt/headway", prefix)}:
+            what = f"{copy} is not the unit of the installed version"
+            yield Finding("unit", Level.WARNING, what, f"cp {ours} {copied}/; systemctl daemon-reload; {own}")
 
 
 def node_name(settings: AgentSettings, proc: Path = Path("/proc"), places: Iterable[Path] = names.PLACES) -> Finding:

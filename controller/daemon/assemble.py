@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from controller.admin.metrics.exporter import serve_metrics
+from controller.admin.metrics.exporter import serve_metrics, serve_standby_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.report.job_notes import JobNotes
 from controller.admin.serve import serve_admin
@@ -93,7 +93,7 @@ async def run_controller(path: Path) -> None:
             turn=turn,
             tasks=tasks,
         )
-        await _serve_beside(stack, controller, audit)
+        await _serve_beside(stack, controller, audit, leadership.cluster)
         await stack.enter_async_context(
             controller.tasks.running("leadership", lambda: leadership.watch(lost=controller.stop))
         )
@@ -106,10 +106,11 @@ async def run_controller(path: Path) -> None:
 
 
 async def _works_now(leadership: Leadership, settings: ControllerSettings, notifier: Notifier) -> bool:
-    """Stand by until this controller works. Returns False after SIGTERM."""
+    """Stand by until this controller works; meanwhile export that it stands by. Returns False after SIGTERM."""
     stop = asyncio.Event()
+    metrics = partial(serve_standby_metrics, settings.metrics_address, leadership.cluster or "")
     with stop_signals(stop.set, lambda: log.info("reload_not_needed", reason="this controller stands by")):
-        return await leadership.stand_by(settings.runtime_dir, notifier, stop)
+        return await leadership.stand_by(settings.runtime_dir, notifier, stop, metrics)
 
 
 def open_journal(path: Path, leadership: Leadership) -> Journal:
@@ -121,7 +122,7 @@ def open_journal(path: Path, leadership: Leadership) -> Journal:
     return journal
 
 
-async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog) -> None:
+async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog, cluster: str | None) -> None:
     """Start the services around the cycles: agents, measurement, preemptions, contention threshold, estimates, Admin, metrics."""
     settings, tasks, knowledge = controller.settings, controller.tasks, controller.knowledge
     window_s = settings.agents_window_s
@@ -167,7 +168,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))
-    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement, receivers))
+    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement, receivers, cluster))
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier, trail: AuditTrail) -> None:

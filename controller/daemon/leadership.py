@@ -1,8 +1,8 @@
 """Which of several controllers works: the one on the machine whose slurmctld is active. The others stand by.
 
-A controller that stands by has no journal open, no socket and no lease: it only looks at slurmctld's heartbeat, every second.
-It begins to work when the slurmctld of its machine becomes active. One that works ends when another slurmctld has become active;
-systemd starts it again, and it stands by.
+A controller that stands by has no journal open, no lease, and no socket but that of its metrics: it only looks at slurmctld's
+heartbeat, every second. It begins to work when the slurmctld of its machine becomes active. One that works ends when another
+slurmctld has become active; systemd starts it again, and it stands by.
 
 Invariant: no command that changes Slurm is sent if the last look says that another machine's slurmctld is active, or if no look
 has succeeded for `_BLIND_S`: the disk with the heartbeat may be away here, and another slurmctld may have taken over. Two
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import structlog
@@ -63,6 +63,11 @@ class Leadership:
         return "" if self._hosts is None else self._hosts.names[self._active or 0]
 
     @property
+    def cluster(self) -> str | None:
+        """ClusterName of the controllers that stand by for one another; None if this one is the only one."""
+        return None if self._hosts is None else self._hosts.cluster
+
+    @property
     def others_may_have_worked(self) -> bool:
         """True if another controller may have worked since this one last did. To be read before the lease is renewed.
 
@@ -82,19 +87,29 @@ class Leadership:
         if self._seen_s is None or self._clock.monotonic() - self._seen_s > _BLIND_S:
             raise TurnLostError(f"{self._hosts.heartbeat} does not answer, so another slurmctld may have become active")
 
-    async def stand_by(self, runtime_dir: Path, notifier: Notifier, stop: asyncio.Event) -> bool:
+    async def stand_by(
+        self,
+        runtime_dir: Path,
+        notifier: Notifier,
+        stop: asyncio.Event,
+        meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> bool:
         """Wait until this controller works. Returns False if it is to end before.
 
-        Meanwhile the file `standby` says which machine works, and systemd is notified of each look.
+        Meanwhile the file `standby` says which machine works, and systemd is notified of each look. The context `meanwhile` is
+        entered when the controller begins to stand by: never if it works at once.
         """
         if self._hosts is None:
             return True
         note, last = runtime_dir / STANDBY_FILE, ""
-        try:
+        with ExitStack() as stack:
+            stack.callback(_remove, note)
             while not stop.is_set():
                 await self._look()
                 if self.works:
                     return True
+                if not last:
+                    stack.enter_context(meanwhile())
                 if self.active_host != last:
                     last = self.active_host
                     log.info("standing_by", active=last)
@@ -105,10 +120,7 @@ class Leadership:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await stop.wait()
-            return False
-        finally:
-            with suppress(OSError):
-                note.unlink(missing_ok=True)
+        return False
 
     async def watch(self, lost: Callable[[], None]) -> None:
         """Look at the heartbeat until cancelled; call `lost` once, when another slurmctld has become active."""
@@ -145,6 +157,11 @@ class Leadership:
         if self.has_stood_by:
             with suppress(OSError):
                 self._lease_path.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _read_in_thread(hosts: SlurmctldHosts) -> asyncio.Future[int | None]:

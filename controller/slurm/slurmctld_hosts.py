@@ -40,6 +40,8 @@ class SlurmctldHosts:
     """File in which the active slurmctld writes its number."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """SlurmctldTimeout: after that long without a heartbeat, another slurmctld takes over."""
+    cluster: str = ""
+    """ClusterName, the same on all of the machines."""
 
     def active(self) -> int | None:
         """Return the number of the machine whose slurmctld is active, or was the last to be; None if that cannot be read.
@@ -115,4 +117,5 @@ def hosts_in(conf: SlurmConf, host: str) -> SlurmctldHosts:
         ours[0],
         Path(conf.value("StateSaveLocation") or _DEFAULT_STATE) / "heartbeat",
         float(timeout) if timeout.isascii() and timeout.isdigit() else DEFAULT_TIMEOUT_S,
+        conf.value("ClusterName"),
     )

@@ -138,14 +138,15 @@ class _Places(NamedTuple):
 
 def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
     from controller.slurm.configuration.installed_files import installed_runtime_dir
-    from slurm.setup.files import apply_plan, read_installed, script_checks, shipped_sources
+    from slurm.setup.files import apply_plan, other_clusters, read_installed, script_checks, shipped_sources
     from slurm.setup.plan import make_plan
     from slurm.setup.report import plan_json, plan_text
 
     conf = _checked_conf(places)
     sources = shipped_sources(places.job_side, places.job_socket)
     runtime_dir = places.runtime_dir or installed_runtime_dir(conf.path.parent, read_installed)
-    plan = make_plan(conf, sources, runtime_dir, read_installed, places.task_prolog, script_checks())
+    others = other_clusters(conf)
+    plan = make_plan(conf, sources, runtime_dir, read_installed, places.task_prolog, script_checks(), others)
     written = apply_plan(plan) if apply else []
     typer.echo((plan_json if as_json else plan_text)(plan, written, apply))
     return 1 if plan.conflicts or (plan.changes and not apply) else 0
@@ -174,7 +175,7 @@ def _checked_conf(places: _Places) -> SlurmConf:
     from controller.base.errors import ConfigurationError
     from controller.slurm.configuration import installed_files
     from controller.slurm.configuration.conf import read_slurm_conf
-    from slurm.setup.files import default_slurm_conf
+    from slurm.setup.files import default_slurm_conf, require_own
 
     for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
         path: Path | None = getattr(places, name)
@@ -183,7 +184,9 @@ def _checked_conf(places: _Places) -> SlurmConf:
             raise ConfigurationError(
                 f"{option} {path}: give an absolute path of letters, digits and . _ - + @ , = only"
             )
-    return read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
+    path = (places.slurm_conf or default_slurm_conf()).absolute()
+    require_own(path)
+    return read_slurm_conf(path)
 
 
 def _spank(

@@ -12,17 +12,26 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from controller.cli.doctor.host import RealHost, UserFacts
 from controller.slurm.configuration import installed_files
-from controller.slurm.configuration.conf import SlurmConf
+from controller.slurm.configuration.conf import SlurmConf, read_exactly, read_slurm_conf
 from controller.slurm.configuration.lua_check import lua_error
 from slurm.setup import spank_build as setup_build
+from slurm.setup.draft import FileChange, ScriptChecks
 from slurm.setup.folders import make_folder
-from slurm.setup.plan import FileChange, ScriptChecks, SetupPlan, Sources
+from slurm.setup.plan import SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
 BEFORE, WITH = "before-headway", "with-headway"
 """Parts of the names of copies: of files before an installation, and of files before it is taken back."""
-USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
-
+SENT = Path("/run/slurm/conf/slurm.conf")
+"""The copy that slurmd, or sackd, gets from slurmctld on a machine without files of its own (configless Slurm)."""
+USUAL_PLACES = (
+    Path("/etc/slurm/slurm.conf"),
+    Path("/etc/slurm-llnl/slurm.conf"),
+    Path("/usr/local/etc/slurm.conf"),
+    SENT,
+)
+_MOST_BYTES = 8 << 20
+"""Size up to which a file may be a slurm.conf."""
 
 _ANY_USER = UserFacts("any user", -1, frozenset())
 """A user that owns no file and belongs to no group."""
@@ -33,6 +42,24 @@ def default_slurm_conf() -> Path:
     if named := os.environ.get("SLURM_CONF"):
         return Path(named)
     return next((path for path in USUAL_PLACES if path.is_file()), USUAL_PLACES[0])
+
+
+def is_sent(slurm_conf: Path) -> bool:
+    """Return whether slurm.conf is a copy that slurmctld has sent: /run/slurm/conf leads to conf-cache in SlurmdSpoolDir.
+
+    Text that is written there is lost with the next copy.
+    """
+    folders = {slurm_conf.parent, slurm_conf.parent.resolve()}
+    return SENT.parent in folders or any(folder.name == "conf-cache" for folder in folders)
+
+
+def require_own(slurm_conf: Path) -> None:
+    """Raise ConfigurationError when slurm.conf is a copy that slurmctld has sent."""
+    if is_sent(slurm_conf):
+        raise ConfigurationError(
+            f"{slurm_conf}: this is a copy that slurmctld has sent (configless Slurm), and the next one replaces it; run this "
+            "command on slurmctld's machine, which has the file itself"
+        )
 
 
 def shipped_job_side() -> Path:
@@ -66,6 +93,26 @@ def read_installed(path: Path) -> str | None:
         return None
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}; run this command as root") from error
+
+
+def other_clusters(conf: SlurmConf) -> list[SlurmConf]:
+    """Return each file in the folder of slurm.conf that is the slurm.conf of another cluster, as its ClusterName says.
+
+    Copies that this program has made, and files that cannot be read, are left out.
+    """
+    own, found = conf.value("ClusterName").lower(), []
+    for path in sorted(conf.path.parent.iterdir()):
+        if path in conf.texts or any(f".{label}-" in path.name for label in (BEFORE, WITH)) or not path.is_file():
+            continue
+        try:
+            if path.stat().st_size > _MOST_BYTES or "clustername" not in read_exactly(path).lower():
+                continue
+            other = read_slurm_conf(path)
+        except (OSError, ConfigurationError):
+            continue
+        if other.value("ClusterName").lower() not in {"", own}:
+            found.append(other)
+    return found
 
 
 def script_checks() -> ScriptChecks:
@@ -115,6 +162,7 @@ def inspect_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | No
         plugin=plugin,
         found_by_name=usual is not None and folder.resolve() == usual.resolve(),
         installed=setup_build.build_id_of(plugin),
+        sent=is_sent(conf.path),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from controller.base.errors import ConfigurationError
 from controller.slurm.configuration import installed_files
 
 RECORD_NAME = "setup.json"
+"""Name of the record for a file with the name slurm.conf."""
+_USUAL = "slurm.conf"
 _VERSION = 1
 
 
@@ -60,9 +63,15 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))  # unlike Path.resolve(), it takes links that form a circle
 
 
-def record_path(slurm_conf: Path) -> Path:
-    """Return the path of the record of an installation."""
-    return slurm_conf.parent / installed_files.HOOKS_FOLDER / RECORD_NAME
+def record_path(slurm_conf: Path, read: Callable[[Path], str | None]) -> Path:
+    """Return the path of the record of an installation. Clusters whose slurm.conf are in one folder have one each.
+
+    Earlier versions had one name for all: such a record counts as long as no slurm.conf can claim it.
+    """
+    folder = slurm_conf.parent / installed_files.HOOKS_FOLDER
+    usual, own = folder / RECORD_NAME, folder / f"setup-{slurm_conf.name}.json"
+    is_of_earlier_version = read(own) is None and read(usual) is not None and read(slurm_conf.with_name(_USUAL)) is None
+    return usual if slurm_conf.name == _USUAL or is_of_earlier_version else own
 
 
 def record_text(record: Record) -> str:

@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slurm.setup.draft import FileChange
     from slurm.setup.files import Written
-    from slurm.setup.plan import FileChange, SetupPlan
+    from slurm.setup.plan import SetupPlan
     from slurm.setup.spank_plan import SpankPlan
     from slurm.setup.undo_plan import UndoPlan
 

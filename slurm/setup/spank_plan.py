@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.slurm.configuration.conf import SlurmConf
-from slurm.setup.plan import Conflict, FileChange, ReadFile
+from slurm.setup.draft import Conflict, FileChange, ReadFile
 from slurm.setup.spank_build import PLUGIN_NAME, BuildId, Toolchain
 
 PLUGIN_FOLDERS = (
@@ -38,6 +38,11 @@ RELEASE_UNKNOWN = (
 COPY_PLUGSTACK = (
     "copy {plugstack} to every machine that has its own copy (with configless Slurm, run scontrol reconfigure instead)"
 )
+SENT = (
+    "{path} is a copy of the file that slurmctld has sent (configless Slurm), and the next one replaces it. The line belongs into "
+    "plugstack.conf beside slurm.conf on slurmctld's machine, when the plugin is on all machines. Add it there, then run "
+    "scontrol reconfigure: {line}"
+)
 WORDS = "job_submit.lua copies the options into the comments of jobs: `headway-setup slurm` installs it on the machine of slurmctld"
 
 _COMMENT_LINE = "# Headway (headway-setup spank)"
@@ -61,6 +66,13 @@ class Machine:
     """True when Slurm finds the plugin there by its name alone."""
     installed: BuildId | None
     """Build id of the installed plugin; None when there is no plugin."""
+    sent: bool = False
+    """True when slurm.conf and the files beside it are copies that slurmctld has sent."""
+
+    @property
+    def line(self) -> str:
+        """Line of plugstack.conf for the plugin."""
+        return f"optional {PLUGIN_NAME if self.found_by_name else self.plugin}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,7 @@ def make_spank_plan(
     path = plugstack_path(machine.conf)
     text = read(path)
     listed = find_line(path, read, files)
+    is_sent = machine.sent and path.parent == machine.conf.path.parent
     plugstack, notes, steps = None, [], []
     if build is not None and machine.slurm is None:
         notes.append(RELEASE_UNKNOWN.format(release=build.release))
@@ -118,9 +131,14 @@ def make_spank_plan(
             Conflict(
                 "plugstack.conf",
                 f"{path} (or a file that it includes) calls {PLUGIN_NAME} `required`: no job would start on a machine without the "
-                "plugin; write `optional` instead",
+                "plugin; write `optional` instead"
+                + (", on slurmctld's machine, which has sent this copy" if is_sent else ""),
             )
         )
+    elif listed is None and is_sent:
+        text = SENT.format(path=path, line=machine.line)
+        conflicts += [Conflict("plugstack.conf", text)] if with_line else []
+        notes += [text] if not with_line else []
     elif listed is None and with_line and not conflicts:
         plugstack = FileChange(path, text, _with_line(text or "", machine), 0o644)
         steps.append(COPY_PLUGSTACK.format(plugstack=path))
@@ -188,6 +206,5 @@ def find_line(path: Path, read: ReadFile, files: Callable[[Path, str], list[Path
 
 
 def _with_line(text: str, machine: Machine) -> str:
-    name = PLUGIN_NAME if machine.found_by_name else str(machine.plugin)
     gap = "" if re.search(r"(\A|\n)\Z", text) else "\n"
-    return f"{text}{gap}{_COMMENT_LINE}\noptional {name}\n"
+    return f"{text}{gap}{_COMMENT_LINE}\n{machine.line}\n"

@@ -16,7 +16,9 @@ from controller.slurm.configuration.editing import (
     without_heading,
     without_item,
 )
-from slurm.setup.plan import LUA_PLUGIN, NO_DELAY, ReadFile
+from slurm.setup.draft import ReadFile
+from slurm.setup.lua_plan import LUA_PLUGIN
+from slurm.setup.plan import NO_DELAY
 from slurm.setup.record import Edit, Record, real_path
 
 HOOK_KEYS = (*installed_files.EVENT_KEYS, "TaskProlog")

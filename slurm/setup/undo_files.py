@@ -10,8 +10,18 @@ from controller.base.errors import ConfigurationError
 from controller.base.lease import is_stale, read_lease
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf
-from slurm.setup.files import BEFORE, WITH, Written, back_up, included_files, read_installed, shipped_sources, write
-from slurm.setup.plan import ReadFile
+from slurm.setup.draft import ReadFile
+from slurm.setup.files import (
+    BEFORE,
+    WITH,
+    Written,
+    back_up,
+    included_files,
+    other_clusters,
+    read_installed,
+    shipped_sources,
+    write,
+)
 from slurm.setup.record import parse_record, record_path
 from slurm.setup.slurmctld import slurmctld_state
 from slurm.setup.spank_plan import find_line, plugstack_path
@@ -34,7 +44,7 @@ def inspect_installation(
 
     `slurmctld_gone`: an operator has stated that no slurmctld runs.
     """
-    path = record_path(conf.path)
+    path = record_path(conf.path, read_installed)
     lease = read_lease(runtime_dir / "lease")
     return Installed(
         conf=conf,
@@ -44,6 +54,7 @@ def inspect_installation(
         is_link=Path.is_symlink,
         controller_runs=lease is not None and not is_stale(lease, time.time()),
         task_prolog=task_prolog,
+        others=tuple(other_clusters(conf)),
     )
 
 

@@ -13,18 +13,10 @@ from pathlib import Path
 
 from controller.slurm.configuration import installed_files, site_lua
 from controller.slurm.configuration.conf import SlurmConf
-from slurm.setup.plan import (
-    DISTRIBUTE,
-    RECONFIGURE,
-    RESTART,
-    Conflict,
-    FileChange,
-    ReadFile,
-    Sources,
-    calls,
-    changed_texts,
-)
+from slurm.setup.draft import Conflict, FileChange, ReadFile
+from slurm.setup.plan import DISTRIBUTE, RECONFIGURE, RESTART, Sources, calls, changed_texts
 from slurm.setup.record import Record, real_path, record_path, record_text
+from slurm.setup.sharing import user_of
 from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld
 from slurm.setup.undo_edits import HOOK_KEYS, ITEMS, undo_edits
 
@@ -39,6 +31,10 @@ NOT_KNOWN = (
 SHARED = (
     "left behind: {path}, the TaskProlog, which other clusters may use too. Remove it when no cluster uses it: add "
     "--task-prolog {path} to this command"
+)
+USED = (
+    "left behind: {path}, which {conf} (ClusterName={cluster}) uses too. An undo for that slurm.conf removes it; if no slurmctld "
+    "reads that file, move it away, and run this command again"
 )
 CONTROLLER_RUNS = (
     "the controller runs. Stop it first, and release the jobs that it holds: systemctl disable --now headway-controller "
@@ -85,6 +81,8 @@ class Installed:
     controller_runs: bool
     task_prolog: Path | None = None
     """Path of the TaskProlog from the command line: an operator has stated that no cluster uses it any more."""
+    others: tuple[SlurmConf, ...] = ()
+    """Configurations of other clusters in the folder of slurm.conf."""
 
 
 @dataclass(slots=True)
@@ -151,7 +149,9 @@ def _candidates(installed: Installed) -> dict[Path, str]:
 
 def _plan_script(draft: _Draft, installed: Installed, after: SlurmConf, path: Path, key: str, read: ReadFile) -> None:
     text = read(path) or ""
-    if caller := _caller(after, path, key, read, _names_of(installed, path)):
+    if other := user_of(path, key, installed.others, read):
+        draft.notes.append(USED.format(path=path, conf=other.path, cluster=other.value("ClusterName")))
+    elif caller := _caller(after, path, key, read, _names_of(installed, path)):
         draft.conflicts.append(Conflict(caller[0], caller[1]))
     elif installed.is_link(path) and not (installed.record and installed.record.wrote(path)):
         draft.notes.append(f"left behind: {path}, a link that was not made by this program, to a script of Headway")
@@ -225,7 +225,7 @@ def _neutral(text: str) -> str:
 
 def _plan_record(draft: _Draft, installed: Installed, read: ReadFile) -> list[FileChange]:
     """Remove the record with the last script; until then keep it, without the edits that are taken back."""
-    path = record_path(installed.conf.path)
+    path = record_path(installed.conf.path, read)
     text = read(path)
     if installed.record is None or text is None:
         return []

@@ -19,6 +19,7 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
 from controller.admin.metrics.server import MetricsServer
+from controller.admin.metrics.standby_metrics import PartMetrics, standby_registry
 from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
@@ -29,9 +30,15 @@ log = structlog.get_logger(__name__)
 
 
 def make_registry(
-    controller: ControllerView, measurement: Measurement | None = None, receivers: Sequence[Receivers] = ()
+    controller: ControllerView,
+    measurement: Measurement | None = None,
+    receivers: Sequence[Receivers] = (),
+    cluster: str | None = None,
 ) -> CollectorRegistry:
-    """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
+    """Return a registry with all metrics of that controller; it follows the controller's cycles from now on.
+
+    `cluster` is the ClusterName of controllers that stand by for one another; None for the only one of a cluster.
+    """
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
@@ -39,6 +46,8 @@ def make_registry(
     PreemptionMetrics(controller, registry)
     if measurement is not None:
         AgentMetrics(measurement, registry)
+    if cluster is not None:
+        registry.register(PartMetrics(cluster))
     if receivers:
         registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):
@@ -53,6 +62,7 @@ def serve_metrics(
     address: str,
     measurement: Measurement | None = None,
     receivers: Sequence[Receivers] = (),
+    cluster: str | None = None,
 ) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
     With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.
@@ -60,8 +70,23 @@ def serve_metrics(
     if not address:
         yield 0
         return
+    with _serve(address, make_registry(controller, measurement, receivers, cluster)) as port:
+        yield port
+
+
+@contextmanager
+def serve_standby_metrics(address: str, cluster: str) -> Iterator[int]:
+    """Serve what a controller exports while it stands by, in the same way."""
+    if not address:
+        yield 0
+        return
+    with _serve(address, standby_registry(cluster)) as port:
+        yield port
+
+
+@contextmanager
+def _serve(address: str, registry: CollectorRegistry) -> Iterator[int]:
     host, port = parse_metrics_address(address)
-    registry = make_registry(controller, measurement, receivers)
     try:
         server = MetricsServer(host, port, registry)
     except OSError as error:

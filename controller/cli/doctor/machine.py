@@ -1,9 +1,10 @@
-"""Findings of `headway doctor` about this machine: scripts, MUNGE's key, other controllers, programs to restart, compiled modules.
-Pure functions.
+"""Findings of `headway doctor` about this machine: scripts, MUNGE's key, other controllers, units, programs to restart, compiled
+modules. Pure functions.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 MUNGE_KEY = Path("/etc/munge/munge.key")
 POLICY_UNIT = "headway-policy.service"
 POLICY_ENV = Path("/etc/headway/policy.env")
+PACKAGED_UNITS = Path("/usr/lib/systemd/system")
+COPIED_UNITS = Path("/etc/systemd/system")
+"""Folders of units: of packages, and of the administrator, whose units hide those of packages."""
+SHIPPED_UNITS = Path(sys.prefix) / "share" / "headway" / "systemd"
+"""Folder of the units of this installation, from which an administrator copies them."""
 _CODE = Path(__file__)
 """A file that every installation writes anew."""
 _START_MARGIN_S = 5.0
@@ -35,6 +41,7 @@ def machine_findings(
             yield from _scripts(seen.slurm.facts, host, slurm_user)
         yield from _munge_key(host)
     yield from _other_controllers(settings, seen, host, slurm_user)
+    yield from _hidden_units(host)
     yield from _restart_controller(seen, host)
     yield from _restart_policy(host)
     yield _compiled(host)
@@ -99,6 +106,53 @@ def _other_controllers(
             yield Finding(
                 "other-controller", Level.ERROR, what, f"stop it: systemctl status {other.pid} names its unit"
             )
+
+
+def _hidden_units(host: Host) -> Iterator[Finding]:
+    """Yield a finding when units that were copied by hand hide those of the installed package; without a package, when they are of
+    another version."""
+    names = sorted(name for name in host.names(PACKAGED_UNITS) if name.startswith("headway-"))
+    if not names:
+        yield from _old_units(host)
+        return
+    copies = [path for name in names if _is_copy(host, path := COPIED_UNITS / name)]
+    if not copies:
+        yield Finding("units", Level.OK, "systemd runs the units of the package")
+        return
+    listed = " ".join(map(str, copies))
+    what = (
+        f"units in {COPIED_UNITS} hide those of the installed package, and stay as they are at its upgrades: {listed}"
+    )
+    mend = f"rm {listed}; systemctl daemon-reload; then restart the services. Own settings belong into drop-ins (systemctl edit)"
+    yield Finding("units", Level.WARNING, what, mend)
+
+
+def _old_units(host: Host) -> Iterator[Finding]:
+    """Yield a finding about units that differ from those of this installation, whose path they may name."""
+    old = []
+    for name in sorted(host.names(SHIPPED_UNITS)):
+        shipped, copy = host.text(SHIPPED_UNITS / name), host.text(COPIED_UNITS / name)
+        if (
+            shipped is not None
+            and copy is not None
+            and copy not in {shipped, shipped.replace("/opt/headway", sys.prefix)}
+        ):
+            old.append(name)
+    if not old:
+        return
+    what = f"units in {COPIED_UNITS} are not those of the installed version: {', '.join(old)}"
+    files = " ".join(str(SHIPPED_UNITS / name) for name in old)
+    mend = (
+        f"cp {files} {COPIED_UNITS}/; systemctl daemon-reload; then restart the services. Own settings belong into drop-ins "
+        "(systemctl edit)"
+    )
+    yield Finding("units", Level.WARNING, what, mend)
+
+
+def _is_copy(host: Host, path: Path) -> bool:
+    """Return whether a unit is a file of its own: neither a link to the package's, nor masked by a link to /dev/null."""
+    found = host.file(path)
+    return found is not None and found.kind == "file" and host.resolved(path) == path
 
 
 def _restart_controller(seen: Seen, host: Host) -> Iterator[Finding]:

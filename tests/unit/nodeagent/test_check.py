@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_what_jobs_load_is_complete_and_open_to_all(tmp_path: Path) -> None:
     closed = check.job_side(folder)
     assert closed.level is Level.ERROR
     assert "users may not read" in closed.what
+
+
+def test_a_copied_unit_that_hides_the_packages_or_is_of_another_version(tmp_path: Path) -> None:
+    name = "headway-agent.service"
+    copied, packaged, shipped = (tmp_path / each for each in ("etc", "lib", "share"))
+    for folder in (copied, packaged, shipped):
+        folder.mkdir()
+
+    def found() -> list[tuple[Level, str]]:
+        return [(each.level, each.mend) for each in check.unit(copied, packaged, shipped)]
+
+    (shipped / name).write_text("ExecStart=/opt/headway/bin/headway-agent run\n")
+    assert found() == []
+    for text in ("ExecStart=/opt/headway/bin/headway-agent run\n", f"ExecStart={sys.prefix}/bin/headway-agent run\n"):
+        (copied / name).write_text(text)
+        assert found() == []
+    (copied / name).write_text("ExecStart=/opt/headway/bin/headway-agent\n")
+    ((level, mend),) = found()
+    assert (level, mend.split(";")[0]) == (Level.WARNING, f"cp {shipped / name} {copied}/")
+
+    (packaged / name).touch()
+    ((level, mend),) = found()
+    assert (level, mend.split(";")[0]) == (Level.WARNING, f"rm {copied / name}")
+    (copied / name).unlink()
+    assert found() == []
 
 
 @pytest.mark.parametrize(

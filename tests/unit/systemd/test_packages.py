@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -92,6 +93,33 @@ def test_an_upgrade_stops_and_removes_nothing(path: Path, argument: str, tmp_pat
 
     text = called.read_text() if called.exists() else ""
     assert "disable" not in text and "stop" not in text and "rm " not in text
+
+
+@pytest.mark.parametrize("package", ["headway", "headway-agent"])
+@pytest.mark.parametrize("argument", ["configure", "1"])
+def test_units_that_were_copied_by_hand_are_named_with_the_mend(package: str, argument: str, tmp_path: Path) -> None:
+    # given units of the package, and one of the same name from an installation by hand; another is linked
+    copied, packaged = tmp_path / "etc/systemd/system", tmp_path / "usr/lib/systemd/system"
+    for folder in (copied, packaged):
+        folder.mkdir(parents=True)
+    for name in ("headway-agent.service", "headway-web.service"):
+        (packaged / name).touch()
+    (copied / "headway-web.service").symlink_to(packaged / "headway-web.service")
+    text = (FOLDER / f"scripts/{package}.postinst").read_text()
+    script = tmp_path / "postinst"
+    script.write_text(re.sub(r"/(etc|usr/lib)/systemd/system", lambda found: f"{tmp_path}{found[0]}", text))
+    for name in ("systemctl", "systemd-sysusers", "systemd-tmpfiles", "getent"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+
+    def said() -> str:
+        argv, environment = ["/bin/sh", str(script), argument], {"PATH": str(tmp_path)}
+        return subprocess.run(argv, env=environment, timeout=60, check=True, capture_output=True, text=True).stderr
+
+    # then nothing is said without a copy, and a copy is named with the command that removes it
+    assert said() == ""
+    (copied / "headway-agent.service").touch()
+    assert f"rm {copied}/headway-agent.service && systemctl daemon-reload\n" in said()
 
 
 @pytest.mark.parametrize("argument", ["remove", "0"])

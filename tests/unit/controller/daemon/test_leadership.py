@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
+import urllib.request
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from controller.admin.protocol import STANDBY_FILE, STATUS_SOCKET
 from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings
 from controller.base.errors import TurnLostError
 from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn
 from controller.cli.client import UNREACHABLE, CallError, find_socket
 from controller.daemon import leadership as module
-from controller.daemon.assemble import open_journal
+from controller.daemon.assemble import _works_now, open_journal
 from controller.daemon.leadership import Leadership
 from controller.slurm.client import JobKey
 from controller.slurm.slurmctld_hosts import SlurmctldHosts
@@ -39,7 +42,8 @@ class House:
 
     def started(self) -> Leadership:
         """A controller that was started anew."""
-        return Leadership(SlurmctldHosts(("ctl1", "ctl2"), 1, self.heartbeat), self.clock, self.lease)
+        hosts = SlurmctldHosts(("ctl1", "ctl2"), 1, self.heartbeat, cluster="lab")
+        return Leadership(hosts, self.clock, self.lease)
 
     def renew_lease(self, age_s: float = 0.0) -> None:
         write_lease(self.lease, Lease(int(self.clock.now() - age_s), 600.0, ("dl",), 0, 0))
@@ -90,6 +94,40 @@ async def test_it_begins_to_work_when_its_slurmctld_takes_over(house: House) -> 
     assert await waiting is True
     assert not (house.folder / STANDBY_FILE).exists()
     house.leadership.check()
+
+
+async def test_it_exports_that_it_stands_by_until_it_works(house: House) -> None:
+    """Otherwise Prometheus takes it for one that is away."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = ControllerSettings(partitions=("dl",), runtime_dir=house.folder, metrics_address=address)
+
+    def scrape() -> str:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as reply:
+            return str(reply.read().decode())
+
+    house.beat(0)
+    waiting = asyncio.create_task(_works_now(house.leadership, settings, Notifier({})))
+    await until((house.folder / STANDBY_FILE).exists)
+    text = await asyncio.to_thread(scrape)
+    assert 'headway_stands_by{slurm_cluster="lab"} 1.0' in text
+    assert "headway_start_timestamp_seconds" in text and "headway_build_info" in text
+    assert "headway_lease" not in text
+
+    house.beat(1)
+    assert await waiting is True
+    with pytest.raises(OSError, match="refused"):  # the port is free for the metrics of the controller that works
+        await asyncio.to_thread(scrape)
+
+
+async def test_one_that_works_at_once_exports_nothing_before(house: House) -> None:
+    house.beat(1)
+
+    def never() -> AbstractContextManager[None]:
+        raise AssertionError("it does not stand by")
+
+    assert await house.leadership.stand_by(house.folder, Notifier({}), house.stop, never) is True
 
 
 async def test_it_ends_when_another_slurmctld_takes_over(house: House) -> None:

@@ -44,7 +44,7 @@ async def exported(folder: Path) -> list[Metric]:
     world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    return list(make_registry(world, measurement, [Outbox("webhook", lambda _: None)]).collect())
+    return list(make_registry(world, measurement, [Outbox("webhook", lambda _: None)], "lab").collect())
 
 
 def names(families: Iterable[Metric]) -> set[str]:

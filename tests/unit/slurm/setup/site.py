@@ -15,10 +15,10 @@ BARE = "ClusterName=lab\nSchedulerParameters=bf_interval=30\nPartitionName=gpu N
 class Site:
     """A cluster's configuration folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "slurm.conf", text: str = BARE) -> None:
         self.folder = folder
-        self.conf = folder / "slurm.conf"
-        self.conf.write_text(BARE)
+        self.conf = folder / name
+        self.conf.write_text(text)
 
     def setup(self, *options: str) -> Result:
         return CliRunner().invoke(app, ["slurm", "--slurm-conf", str(self.conf), *options])

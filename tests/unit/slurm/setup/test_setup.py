@@ -10,8 +10,8 @@ import pytest
 
 from controller.base.config import load_settings
 from controller.slurm.configuration import installed_files
+from slurm.setup.draft import FileChange
 from slurm.setup.files import default_slurm_conf, read_installed, shipped_job_side, shipped_sources, write
-from slurm.setup.plan import FileChange
 from tests.unit.slurm.setup.site import BARE, Site
 
 
@@ -185,6 +185,24 @@ def test_a_script_that_slurmctld_could_not_load_needs_a_decision(site: Site, mon
     assert f"{own} is not valid Lua (stdin:2: '=' expected)" in result.output
     own.write_text(own.read_text().replace("BROKEN", ""))
     assert site.setup("--apply").exit_code == 0
+
+
+def test_a_script_with_a_fault_that_does_not_run_yet_is_not_switched_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a script of the site that loads Headway's, is not in use, and is not valid Lua
+    with_luac(site, monkeypatch)
+    own = site.folder / "job_submit.lua"
+    own.write_text(f'-- the site\'s\nBROKEN\ndofile("{site.folder}/headway.lua")\n')
+    # when everything is applied, then slurmctld does not get a script with which it would not start
+    result = site.setup("--apply")
+    assert (result.exit_code, site.value("JobSubmitPlugins")) == (1, "")
+    assert f"{own} is not valid Lua (stdin:2: '=' expected)" in result.output
+    assert f"Slurm does not run {own} at present" in result.output
+    # when it is corrected, then it is switched on
+    own.write_text(own.read_text().replace("BROKEN", ""))
+    assert site.setup("--apply").exit_code == 0
+    assert site.value("JobSubmitPlugins") == "lua"
 
 
 def test_a_broken_script_of_ours_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.slurm.configuration.conf import read_slurm_conf
+from slurm.setup import files as files_module
 from slurm.setup.cli import app
 from slurm.setup.spank_build import build_id_of, header_release, source_digest, source_path
 from slurm.setup.spank_plan import find_line, plugin_folder
@@ -129,6 +130,69 @@ def test_plugstack_config_says_where_the_line_belongs(machine: Machine, tmp_path
     assert machine.setup("--apply", "--plugstack").exit_code == 0
     assert other.is_file()
     assert not machine.plugstack.exists()
+
+
+# --- a machine to which slurmctld sends the configuration
+
+
+@pytest.fixture
+def configless(machine: Machine, tmp_path: Path) -> Machine:
+    """A compute node without files of its own: /run/slurm/conf is a link to a folder of slurmd."""
+    sent = tmp_path / "spool" / "conf-cache"
+    sent.mkdir(parents=True)
+    machine.conf.rename(sent / "slurm.conf")
+    link = tmp_path / "run" / "slurm" / "conf"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sent)
+    machine.conf, machine.plugstack = link / "slurm.conf", link / "plugstack.conf"
+    return machine
+
+
+def test_where_slurmctld_sends_plugstack_conf_the_line_belongs_to_its_machine(configless: Machine) -> None:
+    where = "plugstack.conf beside slurm.conf on slurmctld's machine"
+    # when the plugin is built, then a note says where the line belongs
+    plain = configless.setup("--apply")
+    assert (plain.exit_code, configless.plugin.is_file()) == (0, True)
+    assert where in plain.output
+    assert "headway-setup spank --plugstack --apply" not in plain.output
+    # when the line is asked for, then nothing is written into the copy, which the next one replaces
+    asked = configless.setup("--apply", "--plugstack")
+    assert (asked.exit_code, configless.plugstack.exists()) == (1, False)
+    assert f"needs your decision: plugstack.conf: {configless.plugstack} is a copy" in asked.output
+    assert where in asked.output
+    assert "scontrol reconfigure: optional headway.so\n" in asked.output
+    # when slurmctld has sent the line, then nothing is left to do
+    configless.plugstack.write_text("optional headway.so\n")
+    assert configless.setup("--check", "--plugstack").exit_code == 0
+
+
+def test_where_slurmctld_sends_slurm_conf_plugstack_config_is_a_file_of_the_machine(
+    configless: Machine, tmp_path: Path
+) -> None:
+    other = tmp_path / "etc" / "plugstack.conf"
+    configless.conf.write_text(configless.conf.read_text() + f"PlugStackConfig={other}\n")
+
+    assert configless.setup("--apply", "--plugstack").exit_code == 0
+    assert "optional headway.so" in other.read_text()
+
+
+def test_slurm_conf_is_not_changed_where_slurmctld_sends_it(configless: Machine) -> None:
+    before = configless.conf.read_text()
+    for options in (("--apply",), ("--check",), ("--undo", "--apply")):
+        result = CliRunner().invoke(app, ["slurm", "--slurm-conf", str(configless.conf), *options])
+        assert (result.exit_code, configless.conf.read_text()) == (2, before)
+        assert "run this command on slurmctld's machine" in result.output
+    assert [path.name for path in configless.conf.parent.iterdir()] == ["slurm.conf"]
+
+
+def test_the_copy_of_slurmd_is_found_where_a_machine_has_no_slurm_conf(
+    configless: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    assert files_module.USUAL_PLACES[-1] == Path("/run/slurm/conf/slurm.conf")
+    assert files_module.is_sent(files_module.USUAL_PLACES[-1])
+    monkeypatch.setattr(files_module, "USUAL_PLACES", (Path("/nonexistent/slurm.conf"), configless.conf))
+    assert files_module.default_slurm_conf() == configless.conf
 
 
 # --- what is missing

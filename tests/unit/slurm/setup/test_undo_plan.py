@@ -15,13 +15,14 @@ from controller.slurm.configuration.conf import read_slurm_conf
 from controller.slurm.configuration.editing import ADDED_HEADING
 from slurm.setup.files import shipped_sources
 from slurm.setup.plan import make_plan
-from slurm.setup.record import parse_record, record_path
+from slurm.setup.record import parse_record
 from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld, parse_settings
 from slurm.setup.undo_plan import Installed, UndoPlan, make_undo_plan
 
 ETC = Path("/etc/slurm")
 CONF, LUA, CHAINED = ETC / "slurm.conf", ETC / "job_submit.lua", ETC / "headway.lua"
 HOOK = ETC / "headway" / installed_files.EVENT_HOOK
+RECORD = ETC / "headway" / "setup.json"
 SITE_LUA = "-- the site's\nfunction slurm_job_submit() end\n"
 SOURCES = shipped_sources()
 
@@ -51,7 +52,7 @@ class Disk:
             self.files[change.path] = change.after
 
     def plan(self) -> UndoPlan:
-        record = parse_record(record_path(CONF), self.read(record_path(CONF)))
+        record = parse_record(RECORD, self.read(RECORD))
         conf = read_slurm_conf(CONF, self.must_read)
         installed = Installed(conf, record, SOURCES, self.running, self.links.__contains__, False, self.task_prolog)
         return make_undo_plan(installed, self.read, lambda _: [])
@@ -236,7 +237,7 @@ def test_a_site_script_that_loads_headways_has_to_let_go_first() -> None:
     disk.files[LUA] = SITE_LUA
     assert disk.undo().conflicts == ()
     assert disk.files[CONF] == "JobSubmitPlugins=lua\n"
-    assert not {CHAINED, HOOK, record_path(CONF)} & set(disk.files)
+    assert not {CHAINED, HOOK, RECORD} & set(disk.files)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ def test_files_that_slurmctld_still_runs_wait_for_its_restart() -> None:
 
     disk.running = parse_settings("JobSubmitPlugins        = (null)\nPrologSlurmctld         = (null)\n")
     assert not disk.undo().waiting
-    assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
+    assert not {LUA, HOOK, RECORD} & set(disk.files)
 
 
 def test_files_that_an_unseen_slurmctld_may_run_stay() -> None:
@@ -363,7 +364,7 @@ def test_files_that_an_unseen_slurmctld_may_run_stay() -> None:
 
     disk.running = None
     assert set(disk.undo().waiting) == set()
-    assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
+    assert not {LUA, HOOK, RECORD} & set(disk.files)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +412,7 @@ def test_a_script_that_was_changed_is_kept_as_a_copy() -> None:
     assert {removal.path: removal.keep_copy for removal in disk.plan().removals} == {
         LUA: True,
         HOOK: False,
-        record_path(CONF): False,
+        RECORD: False,
     }
 
 
@@ -429,7 +430,7 @@ def test_a_link_to_a_script_that_headway_did_not_write_stays() -> None:
 def test_an_installation_without_record_is_judged_by_the_form_of_its_settings() -> None:
     disk = disk_of("SchedulerParameters=a\n", "", site_lua=False)
     disk.install()
-    del disk.files[record_path(CONF)]
+    del disk.files[RECORD]
 
     plan = disk.undo()
 
@@ -438,7 +439,7 @@ def test_an_installation_without_record_is_judged_by_the_form_of_its_settings() 
     assert any("no record whether Headway added it" in note for note in plan.notes)
     disk = disk_of("X=1\n", "", site_lua=False)
     disk.install()
-    del disk.files[record_path(CONF)]
+    del disk.files[RECORD]
     disk.undo()
     assert disk.files == {
         CONF: "X=1\n",
@@ -450,10 +451,10 @@ def upgraded(text: str, *, site_lua: bool = False) -> Disk:
     """Return an installation of a version that made no record, on which this version was installed."""
     disk = disk_of(text, "", site_lua)
     disk.install()
-    del disk.files[record_path(CONF)]
+    del disk.files[RECORD]
     disk.files[CHAINED if site_lua else LUA] += "-- of an older version\n"
     disk.install()
-    assert record_path(CONF) in disk.files
+    assert RECORD in disk.files
     return disk
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics
+from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics, serve_standby_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
@@ -285,6 +285,16 @@ async def test_the_calls_of_a_metered_client_are_scraped_too(folder):
     world.client = MeteredClient(world.slurm.client, world.clock)
     await world.client.snapshot()
     assert value(make_registry(world), "headway_slurm_call_seconds_count", verb="snapshot") == 1
+
+
+async def test_one_of_several_controllers_exports_that_it_works(folder):
+    world = world_in(folder)
+    with serve_metrics(world, "127.0.0.1:0", cluster="lab") as port:
+        assert 'headway_stands_by{slurm_cluster="lab"} 0.0' in await asyncio.to_thread(scrape, port)
+    with serve_metrics(world, "127.0.0.1:0") as port:
+        assert "headway_stands_by" not in await asyncio.to_thread(scrape, port)
+    with serve_standby_metrics("", "lab") as port:
+        assert port == 0
 
 
 def test_no_address_serves_nothing(folder):

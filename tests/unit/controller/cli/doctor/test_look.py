@@ -666,6 +666,41 @@ def test_a_new_script_beside_the_sites_own_that_slurmctld_may_not_have_loaded(ho
     assert house.wrong() == []
 
 
+def test_units_that_were_copied_by_hand_hide_those_of_a_package(house: Installation) -> None:
+    copied, packaged = (
+        folder / "headway-controller.service" for folder in (machine.COPIED_UNITS, machine.PACKAGED_UNITS)
+    )
+    house.host.put(copied, "file", 0o644)
+    assert house.wrong() == [], "without a package there is nothing to hide"
+
+    house.host.put(packaged, "file", 0o644)
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level) == ("units", Level.WARNING)
+    assert f"rm {copied}; systemctl daemon-reload" in finding.mend
+
+    house.host.links[copied] = packaged  # `systemctl link`
+    assert house.wrong() == []
+    house.host.put(copied, "other", 0o666)  # `systemctl mask`
+    house.host.links[copied] = Path("/dev/null")
+    assert house.wrong() == []
+
+
+def test_copied_units_of_another_version(house: Installation) -> None:
+    name = "headway-controller.service"
+    shipped, copied = machine.SHIPPED_UNITS / name, machine.COPIED_UNITS / name
+    house.host.put(shipped, "file", 0o644, "ExecStart=/opt/headway/bin/headway-controller run\n")
+    assert house.wrong() == [], "not copied, as on a machine without systemd"
+
+    for text in (house.host.texts[shipped], f"ExecStart={sys.prefix}/bin/headway-controller run\n"):
+        house.host.put(copied, "file", 0o644, text)
+        assert house.wrong() == []
+
+    house.host.put(copied, "file", 0o644, "ExecStart=/opt/headway/bin/headway-controller\n")
+    (finding,) = [finding for finding in house.findings() if finding.level is not Level.OK]
+    assert (finding.check, finding.level) == ("units", Level.WARNING)
+    assert f"cp {shipped} {machine.COPIED_UNITS}/; systemctl daemon-reload" in finding.mend
+
+
 def test_a_task_prolog_of_headways_is_checked_where_this_machine_sees_it(house: Installation) -> None:
     path, side = Path("/shared/task_prolog.sh"), Path(sys.prefix) / "src"
     house.config(TaskProlog=str(path))

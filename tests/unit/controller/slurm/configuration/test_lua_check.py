@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes.util
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,27 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_a_compiler_nothing_is_refused(machine: Machine) -> None:
+def test_without_a_compiler_and_a_plugin_nothing_is_refused(machine: Machine) -> None:
+    assert machine.error("=") is None
+
+
+@pytest.mark.skipif(
+    ctypes.util.find_library("lua5.1") is None, reason="no library of Lua here: apt-get install liblua5.1-0"
+)
+def test_without_a_compiler_the_library_of_the_plugin_is_asked(machine: Machine) -> None:
+    machine.plugin("liblua5.1.so.0")
+
+    assert machine.error(GOTO) == "stdin:1: '=' expected near 'done'"
+    assert machine.error("local function end\n") == "stdin:1: '<name>' expected near 'end'"
+    assert machine.error("x = 1 -- caf\udce9\n") is None  # a byte that is no UTF-8
+    assert machine.error("slurm.no_such_function()\n") is None  # nothing is run
+    source = resources.files("slurm.plugin") / "job_submit.lua"
+    assert machine.error(source.read_text()) is None
+
+
+def test_without_the_library_of_the_plugin_nothing_is_refused(machine: Machine) -> None:
+    machine.plugin("liblua9.9.so.0")
+
     assert machine.error("=") is None
 
 
