@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from enum import Enum
 from typing import Any, TypeVar
+
+from policies.serving.runtime.tasks.supervise import LONGEST_PAUSE_S
 
 _T = TypeVar("_T")
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -42,6 +45,8 @@ class Process:
         """Number of awaits → calls that are made when so many have been resumed."""
         self._errors: dict[str, Exception] = {}
         """Task → error that its next await raises."""
+        self._pauses_until_s: dict[str, float] = {}
+        """Task → time of the loop until which it may pause after a failure."""
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
@@ -105,8 +110,19 @@ class Process:
         self._due = [(awaits - dead.awaits, call) for awaits, call in dead._due]
 
     def fail(self, task: str, error: Exception) -> None:
-        """Let the await of the task of that name raise an error, when it is resumed next."""
-        self._errors[task] = error
+        """Let the await of the task of that name raise an error, when it is resumed next.
+
+        Not while it may pause after the failure before: it runs nothing then that could fail.
+        """
+        if asyncio.get_running_loop().time() > self._pauses_until_s.get(task, -math.inf):
+            self._errors[task] = error
+
+    def _error_of(self, task: str) -> Exception | None:
+        """Return the error that the present await of the task of that name is to raise, once."""
+        error = self._errors.pop(task, None)
+        if error is not None:
+            self._pauses_until_s[task] = asyncio.get_running_loop().time() + LONGEST_PAUSE_S
+        return error
 
     def runs(self, task: str) -> bool:
         """Return whether a task of that name exists and has not ended."""
@@ -196,6 +212,7 @@ class _Steps:
     def __await__(self) -> Generator[Any, Any, Any]:
         process, inner = self._process, self._coro.__await__() if hasattr(self._coro, "__await__") else self._coro
         error: BaseException | None = None
+        begun = False
         while True:
             while process._continue is not None:  # stopped: results that have arrived meanwhile wait
                 try:
@@ -207,8 +224,9 @@ class _Steps:
             if not process._resume():
                 process._kept.append(inner)
                 yield from _never()
-            if error is None and process._errors:
-                error = process._errors.pop(_name(), None)
+            if error is None and begun and process._errors:  # before its first await nothing can fail yet
+                error = process._error_of(_name())
+            begun = True
             try:
                 waited = inner.send(None) if error is None else inner.throw(error)
             except StopIteration as end:
