@@ -25,6 +25,7 @@ from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
 from .exception_origin import is_propagating, raised_by_us
+from .ranks.meeting import meeting
 from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
@@ -298,10 +299,11 @@ def checkpoint(
     leave out; any other difference between the names is refused. `others`: objects with state_dict and load_state_dict that are
     saved with the run; each rank keeps its own.
     """
-    if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
-        raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
-    optional = registered_names.as_names(optional)
-    objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
+    with meeting(waits=False):
+        if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
+            raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
+        optional = registered_names.as_names(optional)
+        objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
     objects.divided, objects.least_own_bytes = equal_ranks.check(

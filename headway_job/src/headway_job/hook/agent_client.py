@@ -276,6 +276,7 @@ class AgentClient:
                     kernels=events.kernels,
                     data_waits=events.data_waits,
                     divides=self._layout.value.divides,
+                    has_events=not isinstance(recorded.events, kineto.NoProfiler),
                 )
             )
         except Exception:

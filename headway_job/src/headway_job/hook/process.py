@@ -1,8 +1,11 @@
 """The hook of one process: what torch calls, the one thread, forks, and the end of the program.
 
 The thread does not run while the process forks: it is stopped before, and starts again with the next optimizer step. So no lock of
-ours can be held in a child, and a fork never has more threads than the program itself started (Python 3.12 warns of those). In
-the child nothing of ours runs; there is nothing to clean up but one descriptor, and its exit after a profile (see forked_child).
+ours can be held in a child, and a fork never has more threads than the program itself started (Python 3.12 warns of those).
+
+A child of a process that has not trained is measured as its parent would be: launchers fork their ranks. Until its first step
+nothing of ours runs in it. In a child of a process that trains, nothing of ours ever runs: it is a worker of a data loader, or it
+evaluates. There, one descriptor is closed, and its exit after a profile is prepared (see forked_child).
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _MAX_RETRY_S = 60.0
 
 
 class ProcessHook:
-    """The hook of this process. Invariant: there is at most one thread of ours, and none in a forked child."""
+    """The hook of this process. Invariant: there is at most one thread of ours, and none in a forked child before it trains."""
 
     def __init__(self) -> None:
         self.counter = StepCounter()
@@ -45,13 +48,19 @@ class ProcessHook:
         """When torch was loaded (CLOCK_MONOTONIC, ns)."""
         self.client: Optional[AgentClient] = None
         self._pid = os.getpid()
+        self._renew_locks()
+        self._stopping = False
+        self._forking = False
+        self._stopped = False
+        """The thread had stopped before the last fork."""
+        self._is_child = False
+
+    def _renew_locks(self) -> None:
         self._wake_lock = _thread.allocate_lock()
         """Held, except for the moment in which the thread is woken."""
         self._wake_lock.acquire()
         self._running = _thread.allocate_lock()
         """Held by the thread as long as it runs."""
-        self._stopping = False
-        self._forking = False
 
     def start(self) -> None:
         """Install all hooks, and start the thread."""
@@ -83,6 +92,9 @@ class ProcessHook:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             if self._sleep(_START_DELAY_S):
                 return
+            while not self._needs_client():  # launchers import nothing more, so a fork never interrupts that
+                if self._sleep(_MAX_RETRY_S):
+                    return
             pause_s = _FIRST_RETRY_S
             while not self._run_client() and not self._sleep(pause_s):
                 pause_s = min(2 * pause_s, _MAX_RETRY_S)
@@ -91,6 +103,9 @@ class ProcessHook:
             pass
         finally:
             self._running.release()
+
+    def _needs_client(self) -> bool:
+        return self.counter.last_step[0] > 0 or self.save_requests.run is not None
 
     def _run_client(self) -> bool:
         """Run the client until the thread has to stop. Returns False after an error, such as storage that is away."""
@@ -143,7 +158,7 @@ class ProcessHook:
         try:
             if not self.counter.closed:
                 self._forking = True
-                self._stop_thread(_STOP_BEFORE_FORK_S)
+                self._stopped = self._stop_thread(_STOP_BEFORE_FORK_S)
                 if self.client is not None:
                     self.client.end_window()
         except Exception:
@@ -160,6 +175,8 @@ class ProcessHook:
             window = None if self.client is None else self.client.window  # still open if another thread has forked
             self.counter.set_step_callback(None if window is None else window.at_step)
             self._start_thread()
+            if self._is_child:
+                self._end_with_multiprocessing()
             if window is not None:
                 window.at_step()
         except Exception:
@@ -167,12 +184,35 @@ class ProcessHook:
 
     def _after_fork_in_child(self) -> None:
         try:
+            if self._may_measure_child():
+                self._begin_in_child()
+                return
             self.counter.close()
             self.guard.forget_callback()
             if self.client is not None:
                 self.client.forget_in_child()
         except Exception:
             pass
+
+    def _may_measure_child(self) -> bool:
+        """Return True if nothing of the parent's measurement is in this forked child: it has not trained, and has no run."""
+        return self._stopped and not self.counter.closed and self.client is None and not self._needs_client()
+
+    def _begin_in_child(self) -> None:
+        """Start the thread with the first step."""
+        self._renew_locks()
+        self._forking = False
+        self._is_child = True
+        self._pid = os.getpid()
+        self.loaded_ns = time.monotonic_ns()
+        self.counter.set_step_callback(self._resume)
+
+    def _end_with_multiprocessing(self) -> None:
+        """Have the last frames sent at the end of a child of multiprocessing, which ends without atexit."""
+        self._is_child = False
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self._at_exit, exitpriority=0)
 
     def _skip_window(self, *, wait: bool = True) -> None:
         try:

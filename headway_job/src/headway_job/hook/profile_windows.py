@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Optional
 
 from ..profiling import kineto
+from ..profiling.interruptions import few_remain
 from ..profiling.window import RecordedWindow, Window
 from .profiler_guard import BUSY, PROGRAM, TORCH
 from .step_counter import StepCounter
@@ -14,6 +16,8 @@ _WARM_UP_STEPS = 10
 """No window is opened before: the first steps fill caches and choose algorithms."""
 _MAX_WINDOW_ATTEMPTS = 8
 """For one window, as forks may end it again and again before it has seen a step."""
+_MAX_RETRIES = 2
+"""Windows that are dropped because an evaluation left too few steps in them; the next one counts as it is."""
 
 
 class ProfileWindows:
@@ -27,6 +31,9 @@ class ProfileWindows:
         self._why_no_window = why_no_window
         self._requested_steps = 0
         self._attempts = 0
+        self._retries = 0
+        self._usual_s = math.inf
+        """Mean time of a step before the window."""
         self._recorded: Optional[RecordedWindow] = None
 
     def request(self, steps: Any) -> None:
@@ -34,6 +41,7 @@ class ProfileWindows:
         if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 and not self._requested_steps:
             self._requested_steps = min(steps, _MAX_PROFILE_STEPS)
             self._attempts = _MAX_WINDOW_ATTEMPTS
+            self._retries = _MAX_RETRIES
 
     def open(self, *, communicates: bool) -> None:
         """Open the requested window at the next step. While the program profiles itself, it is dropped, not postponed."""
@@ -46,6 +54,8 @@ class ProfileWindows:
             self._drop(why_not)
             return
         self._attempts -= 1
+        steps, last_ns = self._counter.last_step
+        self._usual_s = (last_ns - self._counter.first_ns) / 1e9 / max(steps - 1, 1)
         try:
             recorder = kineto.recorder(communicates)
         except Exception:
@@ -89,7 +99,16 @@ class ProfileWindows:
     def _ended(self, recorded: Optional[RecordedWindow]) -> None:
         """Keep the result; called in the training thread."""
         self._counter.set_step_callback(None)
+        if recorded is not None and self._retries > 0 and self._is_interrupted(recorded):
+            self._retries -= 1
+            recorded = None
         if recorded is not None:
             self._requested_steps = 0
             self._recorded = recorded
         self.current = None
+
+    def _is_interrupted(self, recorded: RecordedWindow) -> bool:
+        """Return True if an evaluation or the like has left too few steps, so that another window is better."""
+        ends = recorded.step_ends
+        seconds = [(later.unix_ns - earlier.unix_ns) / 1e9 for earlier, later in zip(ends, ends[1:])]
+        return few_remain(seconds, self._requested_steps, self._usual_s)

@@ -2,8 +2,8 @@
 
 The steps of one optimizer are counted. A program may have several (a GAN has two, some programs have one for each parameter), which
 take turns within what its author calls a step. The steps of any one of them are then proportional to the work done; their sum is
-not. The first optimizer that steps is counted, until another has made _SWITCH_AFTER_STEPS steps in a row (a second phase of
-training, or the next trial of a sweep). Then that one is counted, and the total continues.
+not. The first optimizer that steps is counted, until another replaces it (a second phase of training, the next trial of a sweep, a
+new optimizer in each epoch). Then that one is counted, and the total continues. See optimizer_turns for how the two are told apart.
 
 DeepSpeed's ZeRO steps one optimizer several times in each iteration, each time with other parameters in it: for every group, or
 every part of a group. For this reason an optimizer together with its first parameter is counted. Its other parts take turns with
@@ -16,16 +16,12 @@ Gradient accumulation needs no special case, since optimizer steps are counted. 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Set, Tuple
 
-_SWITCH_AFTER_STEPS = 256
+from .optimizer_turns import NO_OPTIMIZER, OptimizerKey, OptimizerTurns, optimizer_key
+
 _MAX_OPTIMIZERS = 4096
 _MAX_TENSORS = 100_000
-
-OptimizerKey = Tuple[int, int]
-"""id() of an optimizer, and id() of the first parameter that it has when it steps (0 = it has none)."""
-NO_OPTIMIZER: OptimizerKey = (0, 0)
 
 TensorFacts = Tuple[Tuple[int, ...], str, int, int]
 """Shape, type, number of elements, bytes of an element."""
@@ -34,13 +30,14 @@ TensorFacts = Tuple[Tuple[int, ...], str, int, int]
 class StepCounter:
     """Steps and parameters, written by the training thread and read by others.
 
-    Invariant: it refers to no optimizer and no tensor, only to their id(), so that none of them lives longer because of it.
+    Invariant: it holds no optimizer and no tensor, only their id() and weak references to optimizers, so that none of them lives
+    longer because of it. (torch refuses to swap tensors that have weak references.)
     """
 
     __slots__ = (
         "batch_size",
         "closed",
-        "counted_key",
+        "described",
         "device",
         "first_ns",
         "first_step_callback",
@@ -48,15 +45,14 @@ class StepCounter:
         "loader_batch_size",
         "optimizer_ids",
         "optimizers",
-        "other_optimizers",
         "parameters",
         "step_callback",
         "tensor_ids",
+        "turns",
     )
 
     def __init__(self) -> None:
-        self.counted_key = NO_OPTIMIZER
-        """The optimizer whose steps are counted; NO_OPTIMIZER before the first step."""
+        self.turns = OptimizerTurns()
         self.last_step = (0, 0)
         """Number of steps, and the end of the last one (CLOCK_MONOTONIC, ns). One object: a reader sees both of one step."""
         self.first_ns = 0
@@ -67,14 +63,13 @@ class StepCounter:
         """Called by the training thread in the first step."""
         self.closed = False
         """True in a forked child, and at exit: nothing is counted any more."""
-        self.other_optimizers: OrderedDict[OptimizerKey, Tuple[int, int]] = OrderedDict()
-        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then. Bound:
-        the newest `_MAX_OPTIMIZERS`."""
         self.parameters: List[TensorFacts] = []
         """Bound: `_MAX_TENSORS`."""
         self.optimizers = 0
         self.optimizer_ids: Set[int] = set()
         """id() of each optimizer that is included in `optimizers`. Bound: `_MAX_OPTIMIZERS`."""
+        self.described: Set[OptimizerKey] = set()
+        """The same with each first parameter that they had. Bound: `_MAX_OPTIMIZERS`."""
         self.device = ""
         self.tensor_ids: Set[int] = set()
         """id() of each tensor in `parameters`. Bound: `_MAX_TENSORS`."""
@@ -82,6 +77,11 @@ class StepCounter:
         """Batch size of the DataLoader that was iterated last; 0 = not known."""
         self.batch_size = 0
         """Value of `loader_batch_size` at the first step of the counted optimizer."""
+
+    @property
+    def counted_key(self) -> OptimizerKey:
+        """The optimizer whose steps are counted; NO_OPTIMIZER before the first step."""
+        return self.turns.counted_key
 
     def set_step_callback(self, callback: Optional[Callable[[], None]]) -> None:
         """Set the function that is called after each counted step; None = none."""
@@ -104,41 +104,41 @@ class StepCounter:
         """Record a step of an optimizer that is not counted, or not yet."""
         if self.closed:
             return
-        key = optimizer_key(optimizer)
+        key, reference = self.turns.counted_key, self.turns.counted_reference
         steps = self.last_step[0]
-        if self.counted_key == NO_OPTIMIZER:
-            self.first_ns = time.monotonic_ns()
-            self.last_step = (1, self.first_ns)
-            self.counted_key = key
-            self.batch_size = self.loader_batch_size
+        grown = self.turns.record(optimizer, steps)
+        if grown:
+            self.last_step = (steps + grown, time.monotonic_ns())
+        if key == NO_OPTIMIZER:
+            self._begin(optimizer)
+        elif key != self.turns.counted_key or reference is not self.turns.counted_reference:
+            self._describe_again()
+        elif len(self.described) < _MAX_OPTIMIZERS and optimizer_key(optimizer) not in self.described:
             self._describe(optimizer)
-            if self.first_step_callback is not None:
-                self.first_step_callback()
-        elif key not in self.other_optimizers:
-            if len(self.other_optimizers) >= _MAX_OPTIMIZERS:
-                self.other_optimizers.popitem(last=False)
-            self.other_optimizers[key] = (steps, 1)
-            if len(self.optimizer_ids) < _MAX_OPTIMIZERS:
-                self._describe(optimizer)
-        else:
-            begun, row = self.other_optimizers[key]
-            row = row + 1 if begun == steps else 1
-            self.other_optimizers[key] = (steps, row)
-            if row >= _SWITCH_AFTER_STEPS:
-                self._switch_to(optimizer, row)
+        if grown and self.turns.counted_reference() is optimizer and self.step_callback is not None:
+            self.step_callback()
 
-    def _switch_to(self, optimizer: Any, row: int) -> None:
-        self.counted_key = optimizer_key(optimizer)
-        self.last_step = (self.last_step[0] + row, time.monotonic_ns())
-        self.other_optimizers.clear()
-        self.tensor_ids.clear()
-        self.parameters = []
-        self.optimizers = 0
-        self.optimizer_ids.clear()
+    def _begin(self, optimizer: Any) -> None:
+        self.first_ns = self.last_step[1]
         self.batch_size = self.loader_batch_size
         self._describe(optimizer)
+        if self.first_step_callback is not None:
+            self.first_step_callback()
+
+    def _describe_again(self) -> None:
+        """Describe the optimizers anew, as another one is counted now. If they train what was trained before, that is kept."""
+        optimizers = self.turns.optimizers()
+        self.batch_size = self.loader_batch_size
+        self.described.clear()
+        self.optimizer_ids.clear()
+        if _tensor_ids(optimizers) != self.tensor_ids:
+            self.tensor_ids.clear()
+            self.parameters = []
+        for optimizer in optimizers:
+            self._describe(optimizer)
 
     def _describe(self, optimizer: Any) -> None:
+        self.described.add(optimizer_key(optimizer))
         self.optimizer_ids.add(id(optimizer))
         self.optimizers = len(self.optimizer_ids)
         for group in optimizer.param_groups:
@@ -151,27 +151,24 @@ class StepCounter:
                 self.device = self.device or str(tensor.device.type)
 
 
-def optimizer_key(optimizer: Any) -> OptimizerKey:
-    """Return the key of an optimizer and the parameters that it steps now. Any object is accepted."""
-    try:
-        for group in optimizer.param_groups:
-            for tensor in group["params"]:
-                return id(optimizer), id(tensor)
-    except Exception:
-        pass  # an optimizer that is not torch's may lack any attribute
-    return id(optimizer), 0
+def _tensor_ids(optimizers: Iterable[Any]) -> Set[int]:
+    return {id(tensor) for optimizer in optimizers for group in optimizer.param_groups for tensor in group["params"]}
 
 
 def step_hook(counter: StepCounter) -> Callable[..., None]:
     """Return the function that torch calls after each step of each optimizer."""
     clock = time.monotonic_ns
+    turns = counter.turns
 
     def after_step(optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
         try:
-            key = id(optimizer), id(optimizer.param_groups[0]["params"][0])  # the same as optimizer_key, but faster
+            counted = (
+                turns.counted_reference() is optimizer
+                and id(optimizer.param_groups[0]["params"][0]) == turns.counted_key[1]  # as optimizer_key, but faster
+            )
         except Exception:
-            key = optimizer_key(optimizer)
-        if key == counter.counted_key:
+            counted = False
+        if counted:
             counter.last_step = (counter.last_step[0] + 1, clock())
             if counter.step_callback is not None:
                 counter.step_callback()

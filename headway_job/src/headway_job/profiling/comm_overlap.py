@@ -11,6 +11,8 @@ progress, and not while it waited for a worker of its DataLoader, which the prof
     exposed = min(slept - slept for data, communication in progress without a wait for data)
 If it slept for other reasons during communication (a disk, a thread pool), that counts as exposed, too: it is an upper bound.
 
+Steps that contain an evaluation or the like are left out, with all that happened in them (see interruptions).
+
 All time that is not exposed communication is compute_s, including data loading and Python: what would remain of the step if the
 network were infinitely fast. With a GPU, busy_s is the part of it in which a kernel or copy ran: the time that the model and its
 batch take, whatever else runs on the host.
@@ -24,8 +26,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from .interruptions import interrupted, own_times
 from .intervals import Interval, clip, intersect, subtract, total, union
 
 _NS = 1e9
@@ -78,6 +81,8 @@ class Recording(NamedTuple):
     """Times in which the training thread waited for workers of a DataLoader."""
     divides: bool = False
     """It is known which collectives stay within this node."""
+    has_events: bool = True
+    """False = nothing was recorded but `step_ends`."""
 
 
 @lru_cache(maxsize=1)
@@ -119,11 +124,13 @@ def split(recording: Recording) -> Dict[str, Any]:
     steps = len(ends) - 1
     if steps < 1 or any(later.unix_ns <= earlier.unix_ns for earlier, later in zip(ends, ends[1:])):
         raise ValueError("no steps, or the clock was set back")
-    begin, end = ends[0].unix_ns, ends[-1].unix_ns
-    found = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
-    step_s = (end - begin) / steps / _NS
+    kept = _kept(recording)
+    steps = len(kept)
+    spans = union(_span(step) for step in kept)
+    found = _on_gpu(recording, spans) if recording.on_gpu else _on_cpu(recording, kept)
+    step_s = total(spans) / steps / _NS
     exposed_s = found.exposed / steps / _NS
-    busy = {"busy_s": total(clip(union(recording.kernels), begin, end)) / steps / _NS} if recording.kernels else {}
+    busy = {"busy_s": total(intersect(union(recording.kernels), spans)) / steps / _NS} if recording.kernels else {}
     return {
         **busy,
         "steps": steps,
@@ -132,8 +139,26 @@ def split(recording: Recording) -> Dict[str, Any]:
         "comm_exposed_s": exposed_s,
         "comm_hidden_s": max(found.in_progress - found.exposed, 0) / steps / _NS,
         **(_within_node(found, steps) if recording.divides else {}),
-        "kinds": _kinds(recording, begin, end, steps),
+        "kinds": _kinds(recording, spans, steps),
     }
+
+
+_Step = Tuple[StepEnd, StepEnd]
+"""The ends of the step before and of the step itself."""
+
+
+def _span(step: _Step) -> Interval:
+    return step[0].unix_ns, step[1].unix_ns
+
+
+def _kept(recording: Recording) -> List[_Step]:
+    """Return the steps that count. Without events, a step that does not compute may wait for data, and counts."""
+    steps = list(zip(recording.step_ends, recording.step_ends[1:]))
+    spans = [_span(step) for step in steps]
+    cpu: List[float] = [later.cpu_ns - earlier.cpu_ns for earlier, later in steps]
+    own = own_times(spans, recording.data_waits) if recording.has_events else cpu
+    left = set(interrupted([end - begin for begin, end in spans], own))
+    return [step for place, step in enumerate(steps) if place not in left]
 
 
 class _Times(NamedTuple):
@@ -154,9 +179,9 @@ def _within_node(times: _Times, steps: int) -> Dict[str, float]:
     }
 
 
-def _on_gpu(recording: Recording, begin: int, end: int) -> _Times:
+def _on_gpu(recording: Recording, spans: List[Interval]) -> _Times:
     shares = _shares_of_kernels(recording)
-    in_progress = clip(union((one.begin, one.end) for one in recording.on_gpu), begin, end)
+    in_progress = intersect(union((one.begin, one.end) for one in recording.on_gpu), spans)
     linked = union((one.begin, one.end) for one, share in zip(recording.on_gpu, shares) if share)
     kernels, local = union(recording.kernels), subtract(in_progress, linked)
     return _Times(
@@ -185,13 +210,13 @@ def _shares_of_kernels(recording: Recording) -> List[float]:
     return shares
 
 
-def _on_cpu(recording: Recording) -> _Times:
+def _on_cpu(recording: Recording, kept: List[_Step]) -> _Times:
     in_progress = union((one.begin, one.end) for one in recording.collectives)
     linked = union((one.begin, one.end) for one in recording.collectives if one.link_share)
     waits = union(recording.data_waits)
     exposed_ns = all_ns = 0
     local_exposed_ns, local_ns = 0.0, 0
-    for earlier, later in zip(recording.step_ends, recording.step_ends[1:]):
+    for earlier, later in kept:
         here = clip(in_progress, earlier.unix_ns, later.unix_ns)
         for_data = clip(waits, earlier.unix_ns, later.unix_ns)
         wall_ns = later.unix_ns - earlier.unix_ns
@@ -206,26 +231,26 @@ def _on_cpu(recording: Recording) -> _Times:
     return _Times(exposed_ns, all_ns, local_exposed_ns, local_ns)
 
 
-def _kinds(recording: Recording, begin: int, end: int, steps: int) -> Dict[str, Dict[str, float]]:
+def _kinds(recording: Recording, spans: List[Interval], steps: int) -> Dict[str, Dict[str, float]]:
     """Return count and bytes as issued on the CPU, and seconds where the communication ran. Overlapping calls count once."""
     ran = recording.on_gpu or recording.collectives
     kinds: Dict[str, Dict[str, float]] = {}
     for name in sorted({one.kind for one in ran} | {one.kind for one in recording.collectives}):
-        issued = _within([one for one in recording.collectives if one.kind == name], begin, end)
-        kernels = _within([one for one in recording.on_gpu if one.kind == name], begin, end)
+        issued = _within([one for one in recording.collectives if one.kind == name], spans)
+        kernels = _within([one for one in recording.on_gpu if one.kind == name], spans)
         if not issued and not kernels:
             continue
         intervals = union((one.begin, one.end) for one in ran if one.kind == name)
         kinds[name] = {
             "count": len(issued or kernels) / steps,
             "bytes": sum(one.bytes for one in issued) / steps,
-            "seconds": total(intersect(intervals, [(begin, end)])) / steps / _NS,
+            "seconds": total(intersect(intervals, spans)) / steps / _NS,
         }
         if recording.divides:
             kinds[name]["link_bytes"] = sum(one.bytes * one.link_share for one in issued) / steps
     return kinds
 
 
-def _within(collectives: List[Collective], begin: int, end: int) -> List[Collective]:
+def _within(collectives: List[Collective], spans: List[Interval]) -> List[Collective]:
     """Return the collectives that began in the window, so that each collective of a long run belongs to one window only."""
-    return [one for one in collectives if begin <= one.begin < end]
+    return [one for one in collectives if any(begin <= one.begin < end for begin, end in spans)]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 from headway_job.hook.batch_size import batch_size, hook_loaders
-from headway_job.hook.step_counter import StepCounter, optimizer_key, step_hook
+from headway_job.hook.optimizer_turns import optimizer_key
+from headway_job.hook.step_counter import StepCounter, step_hook
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torch.utils.data import dataloader as torchs
 

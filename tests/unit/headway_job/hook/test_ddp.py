@@ -11,7 +11,8 @@ from tests.unit.headway_job.agent import FAST_POLLS, SENT, SOCKETS, Agent, Conne
 
 _RANKS = (
     FAST_POLLS.replace("0.002", "0.02")
-    + "agent_client.AgentClient._needs_connection = lambda self: True\n"  # before the first step, so that hello changes later
+    # connect before the first step, so that hello changes later
+    + "process.ProcessHook._needs_client = agent_client.AgentClient._needs_connection = lambda self: True\n"
     + SENT
     + SOCKETS
     + """

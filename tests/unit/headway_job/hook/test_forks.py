@@ -193,3 +193,66 @@ print("child", ended(child))
     agent.close()
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == ["C wrote", "atexit ran", "child 7", "grandchild 5"]
+
+
+_LAUNCHER = (
+    SOCKETS
+    + MODEL
+    + """
+import multiprocessing
+def train(steps):
+    for _ in range(steps): step()
+    connected()
+    assert sockets() == 1, sockets()
+"""
+)
+
+
+def test_ranks_that_a_launcher_forks_are_measured(agent: Agent, program: Program) -> None:
+    """The launcher itself is not, nor is its helper that makes no step."""
+    done = program.run(
+        _LAUNCHER
+        + """
+fork = multiprocessing.get_context("fork")
+def idle():
+    assert (threads(), sockets()) == (1, 0)
+started = [fork.Process(target=train, args=(steps,)) for steps in (20, 30)] + [fork.Process(target=idle)]
+for process in started: process.start()
+for process in started: process.join()
+print([process.exitcode for process in started], sockets())
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 0, 0] 0\n", "")
+    assert sorted(connection.steps.steps for connection in agent.connections) == [20, 30]
+    assert len({connection.hello.pid for connection in agent.connections}) == 2
+    for connection in agent.connections:
+        assert connection.hello.loaded_ns <= connection.steps.first_ns
+        assert isinstance(connection.frames[-1], Bye)
+
+
+def test_a_rank_that_is_forked_twice_and_forks_itself(agent: Agent, program: Program) -> None:
+    """A daemon's child trains, forks workers of its own, which are not measured, and trains on."""
+    done = program.run(
+        _LAUNCHER
+        + """
+import sys
+if os.fork() == 0:
+    if os.fork() == 0:
+        train(20)
+        child = os.fork()
+        if child == 0:
+            for _ in range(300): step()
+            os._exit(sockets())
+        assert os.waitpid(child, 0)[1] == 0
+        train(10)
+        sys.exit(3)
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+    (connection,) = agent.connections
+    assert connection.steps.steps == 30
+    assert isinstance(connection.frames[-1], Bye)

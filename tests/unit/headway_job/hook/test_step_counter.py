@@ -7,9 +7,10 @@ import weakref
 
 import pytest
 import torch
-from headway_job.hook import step_counter
+from headway_job.hook import optimizer_turns, step_counter
+from headway_job.hook.optimizer_turns import optimizer_key
 from headway_job.hook.process_facts import model
-from headway_job.hook.step_counter import StepCounter, optimizer_key, step_hook
+from headway_job.hook.step_counter import StepCounter, step_hook
 
 
 def _optimizer(*sizes: int) -> torch.optim.Optimizer:
@@ -52,18 +53,21 @@ def test_a_second_phase_takes_over_and_the_total_goes_on() -> None:
     assert [shape for shape, _, _, _ in counter.parameters] == [(5,)]
 
 
-def test_a_phase_after_very_many_short_ones_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_very_many_optimizers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_counter, "_MAX_OPTIMIZERS", 8)
+    monkeypatch.setattr(optimizer_turns, "_MAX_OPTIMIZERS", 8)
     counter = StepCounter()
     hook = step_hook(counter)
     optimizers = [_optimizer(2) for _ in range(101)]
     for optimizer in optimizers[:100]:
         for _ in range(10):
             hook(optimizer, (), {})
-    assert (len(counter.other_optimizers), counter.optimizers, len(counter.parameters)) == (8, 8, 8)
+    assert (len(counter.turns._waiting), len(counter.turns._known)) == (8, 8)
+    assert (counter.optimizers, len(counter.parameters)) == (8, 8)
     for _ in range(1000):
         hook(optimizers[100], (), {})
-    assert counter.last_step[0] == 10 + 1000
+    assert counter.counted_key == optimizer_key(optimizers[100])
+    assert counter.last_step[0] == 8 * 10 + 1000
 
 
 def test_two_that_take_turns_never_change_places() -> None:

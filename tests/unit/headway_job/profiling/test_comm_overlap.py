@@ -11,6 +11,7 @@ from headway_job.profiling.comm_overlap import (
     kind_on_gpu,
     split,
 )
+from headway_job.profiling.interruptions import few_remain
 
 _MS = 1_000_000
 
@@ -179,3 +180,80 @@ def test_on_a_gpu_kernels_have_the_groups_of_their_calls() -> None:
     assert (found["local_exposed_s"], found["local_hidden_s"]) == (0, 0)
     found = split(_recording(ends, [_local(0, 0.1)] * 3, on_gpu, kernels)._replace(divides=True))
     assert (found["local_exposed_s"], found["local_hidden_s"]) == (pytest.approx(0.005), pytest.approx(0.002))
+
+
+def _with_evaluations(*places: int, gap_ms: float = 4000) -> Recording:
+    """Return 20 steps of 100 ms, 60 of them computing and 40 in an all-reduce; those in `places` contain an evaluation besides."""
+    now = cpu = 0.0
+    rows, collectives, waits = [(now, cpu, 0.0)], [], []
+    for place in range(20):
+        gap = gap_ms if place in places else 0.0
+        collectives += [_all_reduce(now + 60, now + 100)]
+        if gap:  # of 20 batches, for which it waits, too; the ranks sum up its results
+            collectives.append(_all_reduce(now + 100, now + 110))
+            waits += [(now + 200 + number, now + 200.5 + number) for number in range(20)]
+        now, cpu = now + 100 + gap, cpu + 60 + gap
+        rows.append((now, cpu, 0.0))
+    return _recording(_ends(*rows), collectives, data_waits=waits)
+
+
+@pytest.mark.parametrize("places", [(0,), (7,), (19,), (3, 14)])
+def test_steps_with_an_evaluation_are_left_out(places: tuple[int, ...]) -> None:
+    found, usual = split(_with_evaluations(*places)), split(_with_evaluations())
+    assert found.pop("steps") == usual.pop("steps") - len(places)
+    kinds, usual_kinds = found.pop("kinds"), usual.pop("kinds")
+    assert found == pytest.approx(usual)
+    assert kinds["all_reduce"] == pytest.approx(usual_kinds["all_reduce"])
+
+
+def test_long_steps_that_are_frequent_count() -> None:
+    found = split(_with_evaluations(3, 8, 13, 18))
+    assert found["steps"] == 20
+    assert found["step_s"] == pytest.approx(0.1 + 4 * 4 / 20)
+
+
+def test_a_step_that_waits_long_for_its_batch_counts() -> None:
+    """Every sixteenth step waits for the workers of the DataLoader: that is the job's own speed."""
+    ends = [(0.0, 0.0, 0.0)]
+    waits = []
+    for place in range(32):
+        wait = 900.0 if place % 16 == 15 else 1.0
+        now, cpu, _ = ends[-1]
+        waits.append((now, now + wait))
+        ends.append((now + wait + 50, cpu + 50, 0.0))
+    recording = _recording(_ends(*ends), data_waits=waits)
+    assert split(recording)["steps"] == 32
+    without_events = recording._replace(data_waits=[], has_events=False)
+    assert split(without_events)["steps"] == 32
+
+
+def test_an_evaluation_is_left_out_without_events() -> None:
+    recording = _with_evaluations(7)._replace(collectives=[], data_waits=[], has_events=False)
+    assert split(recording)["steps"] == 19
+
+
+def test_on_a_gpu_kernels_of_an_evaluation_are_left_out() -> None:
+    ends = _ends(*((now, now, 0) for now in (0, 10, 20, 90, 100, 110)))
+    kernels = [(0.0, 6.0), (10.0, 16.0), (20.0, 86.0), (90.0, 96.0), (100.0, 106.0)]
+    on_gpu = [_all_reduce(begin, begin + 2) for begin in (6, 16, 86, 96, 106)]
+    found = split(_recording(ends, on_gpu, on_gpu, kernels))
+    assert found["steps"] == 4
+    assert found["step_s"] == pytest.approx(0.010)
+    assert found["busy_s"] == pytest.approx(0.006)
+    assert found["comm_exposed_s"] == pytest.approx(0.002)
+    assert found["kinds"]["all_reduce"]["count"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "usual_s", "few"),
+    [
+        ([120.0], 0.5, True),
+        ([70.0], 68.0, False),
+        ([0.5, 0.5, 120.0], 0.5, True),
+        ([0.5, 0.5, 0.5, 0.5, 120.0], 0.5, False),
+        ([20.0, 22.0, 21.0], 20.0, False),
+        ([0.1] * 20, 3.0, False),
+    ],
+)
+def test_windows_with_too_few_steps_beside_an_evaluation(seconds: list[float], usual_s: float, few: bool) -> None:
+    assert few_remain(seconds, 20, usual_s) == few

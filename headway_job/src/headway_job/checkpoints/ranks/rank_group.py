@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from contextlib import suppress
 from typing import Any, Callable, List, Optional, Protocol, Sequence, Set, Tuple
 
 import torch
@@ -18,6 +17,7 @@ from ...hook.save_requests import MAX_PAUSE_S
 from ..errors import Refused
 from .descriptors import make_room
 from .gloo_group import GlooGroup, Operation
+from .meeting import meeting, training_timeout_s
 
 _MAX_APART_S = MAX_PAUSE_S + 600.0
 """Ranks end a pause at most MAX_PAUSE_S apart. The ten minutes, torch's own timeout for NCCL, are for what they do besides."""
@@ -93,8 +93,9 @@ class GlooRanks:
         self._dist = dist
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        make_room(self.world_size)
-        self._training = GlooGroup(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
+        with meeting(waits=True):
+            make_room(self.world_size)
+        self._training = GlooGroup(dist, max(_MAX_APART_S, training_timeout_s(dist)))
         self._writing = GlooGroup(dist, _WRITING_S)
         self._pid = os.getpid()
         _unsettled.add(self)
@@ -194,13 +195,3 @@ def max_over_ranks(ranks: RankGroup, *values: int) -> List[int]:
             f"Another rank has not called headway_job.checkpoint, or has ended ({error}). Call it on all ranks. If that rank has "
             "ended, its own log says why."
         ) from error
-
-
-def _training_timeout_s(dist: Any) -> float:
-    """Return how long the training's own collectives wait for a rank; 0 if torch does not say."""
-    found = 0.0
-    for device in ("cpu", "cuda"):
-        with suppress(Exception):  # there is no such backend, or this torch has no such names
-            backend = dist.group.WORLD._get_backend(torch.device(device))
-            found = max(found, backend.options._timeout.total_seconds())
-    return found
