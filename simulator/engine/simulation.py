@@ -14,7 +14,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from policies.api import Decision, Forkable, Policy
+from policies.api import Decision, Forkable, Policy, WithFallback
 from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
@@ -168,9 +168,7 @@ class Simulation:
         if self._kernel is not None:
             self._kernel(self._loop)
         elif self._policy is not None:
-            decision = self._policy.decide(self.state())
-            self._allocate(decision)
-            self.guarded += bool(decision.guard)
+            self.guarded += bool(self._ask(self._policy).guard)
         else:
             raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
         self.decision_ns.append(time.perf_counter_ns() - begin)
@@ -233,6 +231,20 @@ class Simulation:
         self._set_round()
         loop.note()
 
+    def _ask(self, policy: Policy) -> Decision:
+        """Apply the policy's decision, or that of its fallback if the policy's cannot be applied; return the applied one."""
+        state = self.state()
+        decision = policy.decide(state)
+        try:
+            self._allocate(decision)
+        except DecisionError as error:
+            instead = policy.decide_instead(state, str(error)) if isinstance(policy, WithFallback) else None
+            if instead is None:
+                raise
+            decision = instead
+            self._allocate(decision)
+        return decision
+
     def _allocate(self, decision: Decision) -> None:
         if self._active is None and decision.allocation:
             raise DecisionError(
@@ -242,7 +254,11 @@ class Simulation:
             self._follow_gpus()
         if self._gpus is not None:
             self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
-        self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
+        try:
+            self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
+        except DecisionError as error:
+            which = f"decision {self.decisions + 1} of {self._allocator.name}, at {self.now_s:.10g} s"
+            raise DecisionError(f"{which}, cannot be carried out: {error}") from None
 
     def _set_round(self) -> None:
         loop = self._loop
