@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
+from policies.decision_check import decision_problem
 from policies.errors import WireError
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
@@ -118,13 +119,14 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
         if any(masks[begin:end]):
             allocation[row] = replace(allocation[row], gpu_masks=tuple(masks[begin:end]))
     _add_servers(message, job, allocation, len(state.nodes))
-    queue = distinct_rows("queue", message.queue, num_jobs)
-    check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
     for name, text in (("guard", message.guard), ("outside", message.outside)):
         if len(text) > MAX_REASON_CHARS:
             refuse(name, f"has {len(text)} characters, more than {MAX_REASON_CHARS}")
     reasons = _decode_reasons(message, num_jobs)
-    return Decision(allocation, reasons, tuple(queue.tolist()), message.guard, message.outside)
+    decision = Decision(allocation, reasons, tuple(message.queue), message.guard, message.outside)
+    if problem := decision_problem(decision, state.jobs.state == JobState.PENDING, state.jobs.ids):
+        raise WireError(problem)
+    return decision
 
 
 def _add_servers(

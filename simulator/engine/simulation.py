@@ -246,15 +246,16 @@ class Simulation:
         return decision
 
     def _allocate(self, decision: Decision) -> None:
-        if self._active is None and decision.allocation:
+        if self._active is None and not (isinstance(decision, Decision) and not decision.allocation):
             raise DecisionError(
                 "time has gone on since the state was read; read the state of this instant, then decide"
             )
-        if self._policy is None and any(placement.gpu_masks for placement in decision.allocation.values()):
-            self._follow_gpus()
-        if self._gpus is not None:
-            self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
         try:
+            self._allocator.check(decision, self.jobs())
+            if self._policy is None and any(placement.gpu_masks for placement in decision.allocation.values()):
+                self._follow_gpus()
+            if self._gpus is not None:
+                self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
             self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
         except DecisionError as error:
             which = f"decision {self.decisions + 1} of {self._allocator.name}, at {self.now_s:.10g} s"

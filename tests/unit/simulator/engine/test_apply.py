@@ -233,9 +233,12 @@ class TestRefused:
             (allocation(r0={0: 4}, r1={1: 4}, r2={1: 2}), "it gives job j2 2 GPUs of node 1, which has 0 free"),
             (allocation(r1={1: 4}, r2={2: 2}, r3={0: 3, 2: 3}), "it gives job j3 3 GPUs of node 2, which has 2 free"),
             (allocation(r1={1: 4}, r3={2: 6}), "it gives job j3 6 GPUs of node 2, which has 4 free"),
-            (allocation(r1={1: 4}, r3={2: 4, 0: 1}), "it gives job j3 5 GPUs; it takes 6 to 6, on distinct nodes"),
-            (allocation(r1={1: 4}, r2={2: 4}), "it gives job j2 4 GPUs; it takes 2 to 3, on distinct nodes"),
-            (Decision({1: Placement((1,), (4,)), 2: Placement((2, 2), (1, 1))}), "it takes 2 to 3, on distinct nodes"),
+            (allocation(r1={1: 4}, r3={2: 4, 0: 1}), "it gives job j3 5 GPUs; it takes 6"),
+            (allocation(r1={1: 4}, r2={2: 4}), "it gives job j2 4 GPUs; it takes 2 to 3"),
+            (
+                Decision({1: Placement((1,), (4,)), 2: Placement((2, 2), (1, 1))}),
+                "on nodes (2, 2); name each node once",
+            ),
             (Decision({1: Placement((1,), (4,)), 2: Placement((0, 2), (0, 2))}), "it gives job j2 0 GPUs of node 0"),
             (Decision({1: Placement((1,), (4,)), 2: Placement((0, 2), (-1, 3))}), "it gives job j2 -1 GPUs of node 0"),
             (Decision({1: Placement((1,), (4,)), 2: Placement((), ())}), "it gives job j2 0 GPUs; it takes 2 to 3"),
@@ -257,7 +260,7 @@ class TestRefused:
         [
             (allocation(r1={1: 4}), "it stops job j0, and its spec says that it does not preempt"),
             (allocation(r0={2: 4}, r1={1: 4}), "it moves job j0, and its spec says that it does not preempt"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}), "it gives job j2 3 GPUs; it takes 2 to 2, on distinct nodes"),
+            (allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}), "it gives job j2 3 GPUs; it takes 2"),
         ],
     )
     def test_a_decision_beyond_the_spec_of_the_policy_is_refused(self, decision: Decision, text: str) -> None:
@@ -286,7 +289,7 @@ class TestRefused:
         simulation = ran(trace_of((0, 4, 10)), "1x4", policy)
         assert list(simulation.finished.finish) == [10 * NS_PER_S]
         assert policy.problems == [
-            "decision 1 of replaced, at 0 s, cannot be carried out: it gives job j0 9 GPUs; it takes 4 to 4, on distinct nodes"
+            "decision 1 of replaced, at 0 s, cannot be carried out: it gives job j0 9 GPUs; it takes 4"
         ]
 
     @pytest.mark.parametrize("instead", [allocation(r0={0: 8}), None])
