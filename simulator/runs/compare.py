@@ -12,7 +12,7 @@ from pathlib import Path
 from policies.api import Policy
 from policies.rule import Ruled
 from simulator.errors import SettingError
-from simulator.results.files import prepare_folder, write_results
+from simulator.results.files import folder_name, prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
 from simulator.runs.one import command_line, note_of, report_notes, run_to_end
 from simulator.runs.options import RunOptions
@@ -104,7 +104,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
         return Compared(shown, None, note_of(policy, result))
     from simulator.runs.report.data import of_run
 
-    folder = out / name.replace("/", "_")
+    folder = out / folder_name(name)
     prepare_folder(folder)
     write_results(result, figures, folder)
     models = scenario.models(policy)

@@ -55,6 +55,15 @@ def test_files_of_each_and_a_page(compare, tmp_path: Path) -> None:
         assert (tmp_path / "out" / policy / "jobs.csv").read_text().count("\n") == 4
 
 
+def test_files_of_policies_with_long_names(compare, tmp_path: Path) -> None:
+    long = [f"random:seed={'0' * count}1" for count in (300, 301)]
+    code, _, _ = compare("--policies", ",".join(long), "--out", tmp_path / "out")
+
+    assert code == 0
+    found = {json.loads(path.read_text())["assumptions"]["policy"] for path in tmp_path.glob("out/*/summary.json")}
+    assert found == set(long)
+
+
 def test_the_page_names_the_jobs_that_ran(compare, tmp_path: Path) -> None:
     trace = write(tmp_path / "drop.csv", [(0.0, 64, 10.0), *ROWS])
     words = ["--trace", trace, "--cluster", "1x4", "--policies", "fifo,srtf", "--drop-impossible", "--out"]
