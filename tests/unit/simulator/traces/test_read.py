@@ -143,6 +143,17 @@ def test_errors_of_bad_rows_have_file_line_column_and_mend(tmp_path: Path, rows:
         (HEADER + ",max_gpus", "a,0,2,5,1", "column max_gpus: '1' is less than num_gpus, which is 2"),
         (HEADER + ",preemptible", "a,0,2,5,maybe", "column preemptible: 'maybe' is neither yes nor no"),
         (HEADER + ",batch_size", "a,0,2,5,0", "column batch_size: '0' is zero; give a whole number of samples"),
+        (HEADER + ",batch_size", "a,0,2,5,-1", "samples, at least 1, or leave it empty if it is not known$"),
+        (
+            HEADER + ",time_limit_s",
+            "a,0,2,5,0",
+            "is zero; give seconds, more than 0, or leave it empty if it is not known$",
+        ),
+        (
+            HEADER + ",time_limit_s",
+            "a,0,2,5,-1",
+            "is negative; give seconds, more than 0, or leave it empty if it is not known$",
+        ),
         (HEADER + ",time_limit_s", "a,0,2,5,-1", "column time_limit_s: '-1' is negative"),
     ],
 )
