@@ -395,7 +395,7 @@ def _period(policy: Policy | None) -> int:
         return 0
     if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
         raise SettingError(
-            f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
+            f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns to 126 years, or 0 for none"
         )
     return round(policy.spec.round_s * NS_PER_S)
 

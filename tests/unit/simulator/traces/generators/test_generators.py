@@ -205,6 +205,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("philly", {"jobs": "0"}, "0 jobs cannot be drawn"),
         ("philly", {"load": "-1"}, "a load of -1.0 is not possible"),
         ("philly", {"load": "nan"}, "a load of nan is not possible"),
+        ("philly", {"load": "1e7"}, "a load of 10000000.0 is not possible; give more than 0 and less than 1e6"),
         ("philly", {"arrivals": "never"}, "arrivals 'never' are not known; give one of batch"),
         ("philly", {"mean_gap_s": "inf"}, "a mean gap of inf s is not possible"),
         ("philly", {"mean_gap_s": "1e9"}, "arrive over more than 126 years"),
