@@ -113,14 +113,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
 
 
 def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:
-    from rich.console import Console
+    from simulator.results.table import plain_console, table_of, title_of
 
-    from simulator.results.table import table_of
-
-    title = f"[bold]{scenario.trace.name}[/bold] on {scenario.options.cluster}, all in {wall_s:.1f} s"
-    console = Console()
-    table = table_of(list(figures), list(figures.values()), title)
-    if console.is_terminal:
-        console.print(table)
-    else:
-        Console(width=60 + 18 * len(figures)).print(table)
+    title = title_of(scenario.trace.name, f" on {scenario.options.cluster}, all in {wall_s:.1f} s")
+    plain_console(60 + 18 * len(figures)).print(table_of(list(figures), list(figures.values()), title))

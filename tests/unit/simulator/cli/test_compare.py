@@ -36,6 +36,13 @@ def test_a_table_of_all_policies(compare) -> None:
     assert any("average JCT" in line for line in lines.values())
 
 
+def test_names_that_look_like_markup_are_printed_as_they_are(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "own[b].csv", ROWS)
+    code, out, _ = compare("--trace", trace, "--policies", "fifo,random:seed=1")
+    assert code == 0
+    assert "own[b] on 1x4" in out
+
+
 def test_json_by_policy(compare) -> None:
     code, out, _ = compare("--policies", "fifo,srtf:layout=anywhere", "--json")
 
