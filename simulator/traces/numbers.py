@@ -90,7 +90,9 @@ def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = 
         if number != number.to_integral_value():
             raise _NotANumberError(f"is not a whole number of {of}", wanted)
         if number < 1:
-            raise _NotANumberError("is negative" if number < 0 else "is zero", wanted)
+            none = number == 0 and of == "GPUs" and not missing
+            mend = f"{wanted}, or leave out jobs without GPUs" if none else wanted
+            raise _NotANumberError("is negative" if number < 0 else "is zero", mend)
         if number > most:
             raise _NotANumberError(f"is more than {most:,} {of}", wanted)
         return int(number)
