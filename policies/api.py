@@ -127,6 +127,17 @@ class Forkable(Protocol):
         """Return an independent copy: what one of them sees from now on, the other does not know."""
 
 
+@runtime_checkable
+class WithFallback(Protocol):
+    """A policy in whose place another one decides if its decision cannot be applied."""
+
+    def decide_instead(self, state: ClusterState, problem: str) -> Decision | None:
+        """Return the fallback's decision on the state of the last `decide`, and count it.
+
+        `problem` says why the decision of that call cannot be applied. None: there is no fallback, or it has decided already.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of one job. Times in seconds since the Unix epoch."""

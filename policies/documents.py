@@ -75,6 +75,13 @@ def is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
+def printable(text: str) -> str:
+    """Return text of another program as one line without control characters, so that it cannot act on a terminal or a log."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+
+
 def short(text: object) -> str:
     """Return text of other programs in a form for messages: printable, and cut off after some 300 characters."""
     shown = "".join(each if each.isprintable() else "?" for each in str(text)[: _MOST_REASON + 1])

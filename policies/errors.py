@@ -58,6 +58,8 @@ class PolicyFault(Enum):
     """No answer in time."""
     INVALID_REPLY = "invalid reply"
     """The answer is no decision on this snapshot."""
+    TOO_LARGE = "message too large"
+    """The answer is longer than this program reads, or the request longer than the server reads."""
     WRONG_SEQUENCE = "wrong sequence"
     """The answer is for a different snapshot."""
     FAILED = "failed"

@@ -18,7 +18,7 @@ _LONGEST_S = 60.0
 """Longest pause before the next attempt, seconds; the first is one second, and each is twice as long as the one before."""
 _REFUSALS = 3
 """Number of refusals in a row after which an outcome that was reported alone is dropped: it may be the reason."""
-_REFUSED = frozenset({PolicyFault.FAILED, PolicyFault.INVALID_REPLY})
+_REFUSED = frozenset({PolicyFault.FAILED, PolicyFault.INVALID_REPLY, PolicyFault.TOO_LARGE})
 """Faults of a server that has answered; after any other one it may not have received the report."""
 
 

@@ -84,7 +84,8 @@ class Room:
 
 def main(address):
     """Serve until killed."""
-    server = grpc.server(futures.ThreadPoolExecutor(2))
+    # gRPC's default of 4 MiB is too small for the snapshots of long queues.
+    server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.max_receive_message_length", 64 << 20)])
     policy_pb2_grpc.add_PolicyServicer_to_server(FirstNode(), server)
     serving = health.HealthServicer()  # the controller checks it before it changes to this server
     serving.set("headway.v1.Policy", health_pb2.HealthCheckResponse.SERVING)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from policies.api import Decision, Outcome, PolicySpec
+from policies.documents import printable
 from policies.errors import PolicyFault, PolicyServerError, WireError
 from policies.model import ClusterState
 from policies.serving.peers import TrustedUsers
@@ -29,6 +30,9 @@ from protos.headway.v1 import policy_pb2
 SERVICE = "headway.v1.Policy"
 MAX_REPLY_BYTES = 16 << 20
 """A decision on 10,000 jobs with a reason for each is below 3 MiB; longer replies are refused unread."""
+
+_TOO_LARGE = "larger than max"
+"""gRPC's words, of either side, for a message that is not read; it has no status code of its own for that."""
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
@@ -163,10 +167,13 @@ class PolicyClient:
         if self._relay is not None and self._relay.problem and error.code() is grpc.StatusCode.UNAVAILABLE:
             fault = PolicyFault.UNTRUSTED if self._relay.refused else PolicyFault.UNREACHABLE
             return self._error(fault, self._relay.problem)
-        return self._error(_fault(error), f"{error.code().name}: {error.details()}")
+        words = error.details() or ""
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words:
+            return self._error(PolicyFault.TOO_LARGE, _too_large(words))
+        return self._error(_fault(error), f"{error.code().name}: {words or 'the server gave no text'}")
 
     def _error(self, fault: PolicyFault, detail: str) -> PolicyServerError:
-        return PolicyServerError(fault, self.address, detail[:500])
+        return PolicyServerError(fault, self.address, printable(detail[:500]))
 
 
 def _fault(error: grpc.aio.AioRpcError) -> PolicyFault:
@@ -175,7 +182,12 @@ def _fault(error: grpc.aio.AioRpcError) -> PolicyFault:
             return PolicyFault.UNREACHABLE
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return PolicyFault.DEADLINE
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the reply was longer than MAX_REPLY_BYTES
-            return PolicyFault.INVALID_REPLY
         case _:
             return PolicyFault.FAILED
+
+
+def _too_large(words: str) -> str:
+    """Return which message was too large, from gRPC's words about it."""
+    if f"vs. {MAX_REPLY_BYTES})" in words:
+        return f"the answer is longer than the {MAX_REPLY_BYTES >> 20} MiB that are read: give shorter or fewer reasons ({words})"
+    return f"the server does not read a request of this size: raise grpc.max_receive_message_length there ({words})"

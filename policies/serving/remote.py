@@ -22,7 +22,8 @@ _PATIENCE_S = 60.0
 class RemotePolicy:
     """Decides as the policy at an address does. It connects at the first call; `close` ends the connection.
 
-    Invariant: without a fallback every decision is the server's, or PolicyServerError is raised.
+    Invariant: without a fallback every decision is the server's, or PolicyServerError is raised. A fallback decides at most once
+    about a state.
     """
 
     def __init__(self, address: str, deadline_s: float = _PATIENCE_S, fallback: Policy | None = None) -> None:
@@ -38,6 +39,8 @@ class RemotePolicy:
         """Number of decisions that the fallback made, of all `decisions`."""
         self.first_problem = ""
         """Reason for the first of them."""
+        self._by_fallback = False
+        """True if the fallback made the last decision."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -61,10 +64,13 @@ class RemotePolicy:
         if self._spec is None:
             spec = self._runner.run(self._connected().describe(max(self._deadline_s, _PATIENCE_S)))
             other = self._fallback.spec if self._fallback is not None else spec
-            if (other.preempts and not spec.preempts) or (other.resizes and not spec.resizes):
+            doing = {
+                "stops or resizes jobs": (other.preempts and not spec.preempts) or (other.resizes and not spec.resizes),
+                "chooses GPUs of nodes": other.exact_gpus and not spec.exact_gpus,
+            }
+            for does in (does for does, beyond in doing.items() if beyond):
                 raise PolicyLoadError(
-                    f"{self._address}: the fallback {other.name} stops or resizes jobs, and policy {spec.name} does not; "
-                    "give another fallback"
+                    f"{self._address}: the fallback {other.name} {does}, and policy {spec.name} does not; give another fallback"
                 )
             self._spec = spec
         return self._spec
@@ -72,6 +78,7 @@ class RemotePolicy:
     def decide(self, state: ClusterState) -> Decision:
         """Return the server's decision, or the fallback's. Raises PolicyError without a fallback."""
         self.decisions += 1
+        self._by_fallback = False
         try:
             # Before the server has described its policy, the whole queue is sent.
             cut = cut_queue(state, self._spec) if self._spec is not None else None
@@ -79,11 +86,20 @@ class RemotePolicy:
             decision = self._runner.run(self._connected().decide(sent, self._deadline_s))
             return decision if cut is None else cut.restored(decision)
         except PolicyServerError as error:
-            if self._fallback is None:
-                raise
-            self.fallback_decisions += 1
-            self.first_problem = self.first_problem or str(error)
-            return self._fallback.decide(state)
+            instead = self.decide_instead(state, str(error))
+            if instead is None:
+                when = f"decision {self.decisions}, at {state.time_s:.10g} s"
+                raise PolicyServerError(error.fault, error.address, f"{error.detail} ({when})") from error
+            return instead
+
+    def decide_instead(self, state: ClusterState, problem: str) -> Decision | None:
+        """Return the fallback's decision, and count it; None without a fallback, or if it has made the last decision itself."""
+        if self._fallback is None or self._by_fallback:
+            return None
+        self._by_fallback = True
+        self.fallback_decisions += 1
+        self.first_problem = self.first_problem or problem
+        return self._fallback.decide(state)
 
     @property
     def has_fallback(self) -> bool:

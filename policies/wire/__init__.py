@@ -1,3 +1,3 @@
 """Cluster states, decisions and profiles as messages of protos/headway/v1, in both directions.
-Imports `api`, `errors`, `model` and `state`; of other packages `protos`.
+Imports `api`, `decision_check`, `documents`, `errors`, `model` and `state`; of other packages `protos`.
 """

@@ -6,6 +6,7 @@ import math
 import re
 
 from policies.api import LearningStatus
+from policies.documents import printable
 from policies.wire.columns import refuse
 from protos.headway.v1 import policy_pb2
 
@@ -43,5 +44,6 @@ def decode_learning(message: policy_pb2.Learning) -> LearningStatus:
         weights_sha256=message.weights_sha256,
         change=message.change if message.HasField("change") else None,
         ci95=message.ci95 if message.HasField("ci95") else None,
-        **{name: getattr(message, name) for name in (*_COUNTS, *_TIMES, *_TEXTS)},
+        **{name: getattr(message, name) for name in (*_COUNTS, *_TIMES)},
+        **{name: printable(getattr(message, name)) for name in _TEXTS},
     )

@@ -13,6 +13,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
+from policies.decision_check import decision_problem
+from policies.documents import printable
 from policies.errors import WireError
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
@@ -48,6 +50,9 @@ __all__ = [
 
 MAX_REASON_CHARS = 200
 """Longest reason in a Decision; longer ones are cut when sent and refused when read."""
+_MAX_SOURCE_CHARS = 500
+_MAX_VERSION_CHARS = 100
+"""Longest source and version of a policy; longer ones are cut when read."""
 
 
 # --- decisions
@@ -118,13 +123,16 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
         if any(masks[begin:end]):
             allocation[row] = replace(allocation[row], gpu_masks=tuple(masks[begin:end]))
     _add_servers(message, job, allocation, len(state.nodes))
-    queue = distinct_rows("queue", message.queue, num_jobs)
-    check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
     for name, text in (("guard", message.guard), ("outside", message.outside)):
         if len(text) > MAX_REASON_CHARS:
             refuse(name, f"has {len(text)} characters, more than {MAX_REASON_CHARS}")
     reasons = _decode_reasons(message, num_jobs)
-    return Decision(allocation, reasons, tuple(queue.tolist()), message.guard, message.outside)
+    # Texts go into logs and to terminals.
+    guard, outside = printable(message.guard), printable(message.outside)
+    decision = Decision(allocation, reasons, tuple(message.queue), guard, outside)
+    if problem := decision_problem(decision, state.jobs.state == JobState.PENDING, state.jobs.ids):
+        raise WireError(problem)
+    return decision
 
 
 def _add_servers(
@@ -155,7 +163,7 @@ def _decode_reasons(message: policy_pb2.Decision, num_jobs: int) -> dict[int, st
     rows = distinct_rows("reason_job", message.reason_job, num_jobs)
     if len(message.reason) != len(rows):
         refuse("reason", f"has {len(message.reason)} entries, not {len(rows)} as reason_job")
-    reasons = dict(zip(rows.tolist(), message.reason, strict=True))
+    reasons = dict(zip(rows.tolist(), map(printable, message.reason), strict=True))
     longest = max(map(len, reasons.values()), default=0)
     if longest > MAX_REASON_CHARS:
         refuse("reason", f"has a text of {longest} characters, more than {MAX_REASON_CHARS}")
@@ -199,8 +207,8 @@ def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
         refuse("needs", f"has {', '.join(map(repr, unknown))}; known are {', '.join(sorted(KNOWN_NEEDS))}")
     return PolicySpec(
         name=message.name,
-        source=message.source,
-        version=message.version,
+        source=printable(message.source[:_MAX_SOURCE_CHARS]),
+        version=printable(message.version[:_MAX_VERSION_CHARS]),
         preempts=message.preempts,
         resizes=message.resizes,
         exact_gpus=message.exact_gpus,

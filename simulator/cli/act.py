@@ -85,8 +85,9 @@ def act(
 
 
 def _print_list(found: list[dict[str, str]], as_json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from simulator.results.table import plain_console
 
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -94,14 +95,14 @@ def _print_list(found: list[dict[str, str]], as_json: bool) -> None:
     table = Table("agent", "environment", "rule", box=None, header_style="bold")
     for row in found:
         table.add_row(row["agent"], row["env"] or "any", row["rule"])
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    plain_console(200).print(table)
     typer.echo("policies act too, in environments with jobs: headway-policy list")
 
 
 def _print(found: AgentComparison) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from simulator.results.table import plain_console
 
     first = next(iter(found.episodes))
     shown = [figure for figure in _COLUMNS if any(found.mean(name, figure) for name in found.episodes)]
@@ -116,8 +117,7 @@ def _print(found: AgentComparison) -> None:
     for name in found.episodes:
         cells = [_text(found.mean(name, figure), *_COLUMNS[figure][1:]) for figure in shown]
         table.add_row(name, *cells, *(_share(found.change(name, first, figure), name == first) for figure in compared))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    plain_console(200).print(table)
     for name in found.episodes:
         if (cut := found.truncated(name)) and has_jobs:
             typer.echo(

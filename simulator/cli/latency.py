@@ -43,8 +43,9 @@ def latency(
 
 
 def _print(found: Mapping[str, Latency]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from simulator.results.table import plain_console
 
     table = Table("policy", box=None, header_style="bold")
     for word in (
@@ -60,8 +61,7 @@ def _print(found: Mapping[str, Latency]) -> None:
     for name, each in found.items():
         times = (each.median_ms, each.p99_ms, each.cpu_median_ms, each.cpu_p99_ms, each.cpu_most_ms)
         table.add_row(name, f"{each.decisions:,}", f"{each.most_waiting:,}", *(f"{value:.2f}" for value in times))
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
+    plain_console(160).print(table)
     for name, each in found.items():
         if each.note:
             typer.echo(f"{name}: {each.note}")

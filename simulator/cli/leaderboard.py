@@ -176,19 +176,17 @@ def _write(board: Board, out: Path) -> None:
 
 
 def _print(board: Board, out: Path | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from simulator.leaderboard.standings import METHOD
     from simulator.leaderboard.tables import not_significant
+    from simulator.results.table import plain_console, title_of
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=220)
+    console = plain_console(220)
     for text in board.tables():
         if text.title in ("Runs", "Loads"):
             continue
-        table = Table(title=f"[bold]{text.title}[/bold] {text.note}", title_justify="left", box=None, title_style="")
+        table = Table(title=title_of(text.title, f" {text.note}"), title_justify="left", box=None, title_style="")
         for place, word in enumerate(text.head):
             table.add_column(word, justify="left" if place < text.names else "right")
         for row in text.rows:

@@ -185,20 +185,22 @@ def _total_gpus(cluster: str) -> int:
 
 
 def _print(statistics: Statistics) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    facts = Table(box=None, show_header=False, title=f"[bold]{statistics.name}[/bold]", title_justify="left")
+    from policies.documents import printable
+    from simulator.results.table import plain_console, title_of
+
+    console = plain_console()
+    facts = Table(box=None, show_header=False, title=title_of(statistics.name), title_justify="left", title_style="")
     for name, value in _facts(statistics).items():
-        facts.add_row(name, value)
+        facts.add_row(name, printable(value))
     sizes = Table("GPUs", "jobs", "of jobs", "of GPU time", box=None, header_style="bold")
     for each in statistics.sizes:
         sizes.add_row(str(each.gpus), f"{each.jobs:,}", f"{each.jobs_share:.1%}", f"{each.work_share:.1%}")
     hours = Table("hour", "submits", "GPU hours", "", box=None, header_style="bold")
     most = max(statistics.submits_by_hour)
     for hour, (submits, work) in enumerate(zip(statistics.submits_by_hour, statistics.gpu_hours_by_hour, strict=True)):
-        hours.add_row(str(hour), f"{submits:,}", f"{work:,.0f}", "█" * round(24 * submits / most))
+        hours.add_row(str(hour), f"{submits:,}", _gpu_hours(work), "█" * round(24 * submits / most))
     for table in (facts, sizes, *([hours] if statistics.span_s else [])):
         console.print(table)
 
@@ -216,7 +218,7 @@ def _facts(statistics: Statistics) -> dict[str, str]:
             f"{name} GPU{'' if name == '1' else 's'} {_time(value)}"
             for name, value in statistics.duration_p50_by_size_s.items()
         ),
-        "work": f"{statistics.gpu_hours:,.0f} GPU hours, {statistics.mean_gpus:.2f} GPUs a job",
+        "work": f"{_gpu_hours(statistics.gpu_hours)} GPU hours, {statistics.mean_gpus:.2f} GPUs a job",
         "users": f"{statistics.users:,}" if statistics.users else "not known",
     }
     for name, counts in (("clusters", statistics.vcs), ("models", statistics.models), ("ends", statistics.statuses)):
@@ -234,6 +236,10 @@ def _facts(statistics: Statistics) -> dict[str, str]:
         large = f"; {statistics.load.too_large:,} jobs are larger than it" if statistics.load.too_large else ""
         facts["load"] = f"{offered} on {statistics.load.cluster_gpus:,} GPUs{large}"
     return facts
+
+
+def _gpu_hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 or not hours else f"{hours:.2g}"
 
 
 def _time(seconds: float) -> str:

@@ -103,7 +103,7 @@ def _change(row: list[str], line: int, path: Path, numbers: dict[str, int], node
     except ValueError:
         seconds = -1.0
     for wrong, column, text, mend in (
-        (not 0 <= seconds < 4e9, "time_s", time, "give seconds, 0 or more"),
+        (not 0 <= seconds < 4e9, "time_s", time, "give seconds, 0 or more and less than 4e9"),
         (not 0 <= number < nodes, "node", node, f"give a node's name, or its number from 0 to {nodes - 1}"),
         (change not in CHANGES, "change", change, f"give one of {', '.join(CHANGES)}"),
     ):

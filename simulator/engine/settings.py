@@ -71,10 +71,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.preempt_cost_s is not None and not 0 <= self.preempt_cost_s <= MAX_TIME_S:
-            raise SettingError(f"a preempt cost of {self.preempt_cost_s} s is not possible; give 0 or more seconds")
+            raise SettingError(
+                f"a preempt cost of {self.preempt_cost_s} s is not possible; give 0 to {MAX_TIME_S:g} seconds"
+            )
         if not 0 <= self.preemptible_share <= 1:
             raise SettingError(f"a preemptible share of {self.preemptible_share} is not possible; give 0 to 1")
         if not self.checkpoint_interval_s >= 1e-9:
             raise SettingError(
-                f"a checkpoint interval of {self.checkpoint_interval_s} s is not possible; give more than 0"
+                f"a checkpoint interval of {self.checkpoint_interval_s} s is not possible; give at least 1e-9"
             )

@@ -14,7 +14,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from policies.api import Decision, Forkable, Policy
+from policies.api import Decision, Forkable, Policy, WithFallback
 from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
@@ -168,9 +168,7 @@ class Simulation:
         if self._kernel is not None:
             self._kernel(self._loop)
         elif self._policy is not None:
-            decision = self._policy.decide(self.state())
-            self._allocate(decision)
-            self.guarded += bool(decision.guard)
+            self.guarded += bool(self._ask(self._policy).guard)
         else:
             raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
         self.decision_ns.append(time.perf_counter_ns() - begin)
@@ -233,16 +231,35 @@ class Simulation:
         self._set_round()
         loop.note()
 
+    def _ask(self, policy: Policy) -> Decision:
+        """Apply the policy's decision, or that of its fallback if the policy's cannot be applied; return the applied one."""
+        state = self.state()
+        decision = policy.decide(state)
+        try:
+            self._allocate(decision)
+        except DecisionError as error:
+            instead = policy.decide_instead(state, str(error)) if isinstance(policy, WithFallback) else None
+            if instead is None:
+                raise
+            decision = instead
+            self._allocate(decision)
+        return decision
+
     def _allocate(self, decision: Decision) -> None:
-        if self._active is None and decision.allocation:
+        if self._active is None and not (isinstance(decision, Decision) and not decision.allocation):
             raise DecisionError(
                 "time has gone on since the state was read; read the state of this instant, then decide"
             )
-        if self._policy is None and any(placement.gpu_masks for placement in decision.allocation.values()):
-            self._follow_gpus()
-        if self._gpus is not None:
-            self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
-        self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
+        try:
+            self._allocator.check(decision, self.jobs())
+            if self._policy is None and any(placement.gpu_masks for placement in decision.allocation.values()):
+                self._follow_gpus()
+            if self._gpus is not None:
+                self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
+            self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
+        except DecisionError as error:
+            which = f"decision {self.decisions + 1} of {self._allocator.name}, at {self.now_s:.10g} s"
+            raise DecisionError(f"{which}, cannot be carried out: {error}") from None
 
     def _set_round(self) -> None:
         loop = self._loop
@@ -378,7 +395,7 @@ def _period(policy: Policy | None) -> int:
         return 0
     if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
         raise SettingError(
-            f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
+            f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns to 126 years, or 0 for none"
         )
     return round(policy.spec.round_s * NS_PER_S)
 

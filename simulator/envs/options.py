@@ -54,7 +54,7 @@ class EnvOptions:
         """Raises SettingError for an impossible value."""
         check("decide", self.decide, (ROUNDS, EVENTS))
         if not 0 < self.round_s < 1e9:
-            raise SettingError(f"round_s is {self.round_s!r}; give seconds, more than 0")
+            raise SettingError(f"round_s is {self.round_s!r}; give seconds, more than 0 and less than 1e9")
         if self.max_steps is not None and self.max_steps < 1:
             raise SettingError(f"max_steps is {self.max_steps!r}; give at least 1, or None")
         if not isinstance(self.traces, Workload) and not self.traces:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,6 +29,10 @@ JOB_COLUMNS = (
 SERIES_COLUMNS = ("time_s", "busy_gpus", "free_gpus", "waiting_jobs", "running_jobs", "empty_nodes")
 
 
+_LONGEST_NAME = 80
+"""Longest name of a folder; file systems have limits of 143 to 255 bytes."""
+
+
 def prepare_folder(path: Path) -> None:
     """Make the folder for results before the run, and check that it is writable. Raises SettingError."""
     try:
@@ -38,6 +44,17 @@ def prepare_folder(path: Path) -> None:
         raise SettingError(
             f"--out {path}: nothing can be written there ({error.strerror}); give a folder that you may write to"
         ) from error
+
+
+def folder_name(name: str) -> str:
+    """Return the name of a folder for a policy's files: the policy's own, if it may be one.
+
+    Otherwise it is cut, and its other characters are replaced; the digest at its end keeps it distinct from those of others.
+    """
+    plain = re.sub(r"[^\w.,:=+@~-]+", "_", name, flags=re.ASCII).lstrip(".")
+    if plain == name and len(name) <= _LONGEST_NAME:
+        return name
+    return f"{plain[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
 def write_results(result: Result, summary: Mapping[str, object], folder: Path) -> None:

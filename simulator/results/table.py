@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from policies.documents import printable
 from simulator.results.metrics import Figure
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 MISSING = "–"  # noqa: RUF001 - a dash, where nothing was measured
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -122,7 +125,25 @@ def lines_of(summary: Mapping[str, Figure]) -> list[str]:
     return [f"{row.label + ':':<{width}} {text_of(row, summary[row.key])}" for row in rows]
 
 
-def table_of(names: Sequence[str], summaries: Sequence[Mapping[str, Figure]], title: str) -> Table:
+def plain_console(width: int | None = None) -> Console:
+    """Return a console that shows every text as it is: names of policies and of traces may look like rich's markup.
+
+    `width` is the one where the output is no terminal; None: rich's own.
+    """
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False)
+    return console if console.is_terminal or width is None else Console(markup=False, emoji=False, width=width)
+
+
+def title_of(name: str, rest: str = "") -> Text:
+    """Return a title that begins with a name in bold; both without control characters."""
+    from rich.text import Text
+
+    return Text.assemble((printable(name), "bold"), printable(rest))
+
+
+def table_of(names: Sequence[str], summaries: Sequence[Mapping[str, Figure]], title: Text) -> Table:
     """Return the figures of several runs side by side, the best in bold."""
     from rich.table import Table
     from rich.text import Text

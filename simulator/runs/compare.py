@@ -12,7 +12,7 @@ from pathlib import Path
 from policies.api import Policy
 from policies.rule import Ruled
 from simulator.errors import SettingError
-from simulator.results.files import prepare_folder, write_results
+from simulator.results.files import folder_name, prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
 from simulator.runs.one import command_line, note_of, report_notes, run_to_end
 from simulator.runs.options import RunOptions
@@ -104,7 +104,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
         return Compared(shown, None, note_of(policy, result))
     from simulator.runs.report.data import of_run
 
-    folder = out / name.replace("/", "_")
+    folder = out / folder_name(name)
     prepare_folder(folder)
     write_results(result, figures, folder)
     models = scenario.models(policy)
@@ -113,14 +113,7 @@ def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, o
 
 
 def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:
-    from rich.console import Console
+    from simulator.results.table import plain_console, table_of, title_of
 
-    from simulator.results.table import table_of
-
-    title = f"[bold]{scenario.trace.name}[/bold] on {scenario.options.cluster}, all in {wall_s:.1f} s"
-    console = Console()
-    table = table_of(list(figures), list(figures.values()), title)
-    if console.is_terminal:
-        console.print(table)
-    else:
-        Console(width=60 + 18 * len(figures)).print(table)
+    title = title_of(scenario.trace.name, f" on {scenario.options.cluster}, all in {wall_s:.1f} s")
+    plain_console(60 + 18 * len(figures)).print(table_of(list(figures), list(figures.values()), title))

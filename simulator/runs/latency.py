@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from policies.api import Decision, Policy, PolicySpec
+from policies.api import Decision, Policy, PolicySpec, WithFallback
 from policies.model import ClusterState
 from simulator.errors import SettingError
 from simulator.runs.options import RunOptions
@@ -66,6 +66,10 @@ class Timed:
         gc.enable()
         self.taken.append((wall_ns, cpu_ns, len(state.pending)))
         return decision
+
+    def decide_instead(self, state: ClusterState, problem: str) -> Decision | None:
+        """Return the decision of the policy's fallback, whose time is not recorded; None if it has none."""
+        return self._policy.decide_instead(state, problem) if isinstance(self._policy, WithFallback) else None
 
 
 def latencies(

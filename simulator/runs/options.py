@@ -154,11 +154,11 @@ def _check(options: RunOptions) -> None:
     if options.placement is not None and options.placement not in PLACEMENTS:
         raise SettingError(f"--placement {options.placement!r}: give {' or '.join(PLACEMENTS)}")
     if cost is not None and not (math.isfinite(cost) and 0 <= cost < 1e9):
-        raise SettingError(f"--preempt-cost {cost:g}: give seconds, 0 or more")
-    if options.round_s is not None and not (math.isfinite(options.round_s) and options.round_s >= 0):
-        raise SettingError(f"--round {options.round_s:g}: give seconds, or 0 for no rounds")
-    if every is not None and not (math.isfinite(every) and every > 0):
-        raise SettingError(f"--checkpoint-interval {every:g}: give seconds, more than 0")
+        raise SettingError(f"--preempt-cost {cost:g}: give seconds, 0 or more and less than 1e9")
+    if options.round_s is not None and not (math.isfinite(options.round_s) and 0 <= options.round_s <= 4e9):
+        raise SettingError(f"--round {options.round_s:g}: give seconds, at most 4e9, or 0 for no rounds")
+    if every is not None and not (math.isfinite(every) and every >= 1e-9):
+        raise SettingError(f"--checkpoint-interval {every:g}: give seconds, at least 1e-9")
     if not 0 <= share <= 1:
         raise SettingError(f"--preemptible-share {share:g}: give a share from 0 to 1")
     if options.seed is not None and options.seed < 0:

@@ -124,7 +124,7 @@ def bars() -> Progress:
             return Text(time_left(task.elapsed, task.completed), style="progress.remaining")
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),

@@ -28,7 +28,7 @@ from policies.documents import DocumentError, is_number, is_whole, parse_toml, r
 from simulator.cluster.cluster import parse_cluster
 from simulator.errors import SettingError
 from simulator.results.metrics import Figure, summary
-from simulator.results.table import ROWS, text_of
+from simulator.results.table import ROWS, plain_console, text_of
 from simulator.runs.one import note_of, run_to_end
 from simulator.runs.options import Flag, RunOptions, run_flags
 from simulator.runs.process_pool import in_parallel, total_of
@@ -224,12 +224,9 @@ def write_sweep(folder: Path, texts: Mapping[str, str]) -> None:
 
 def sweep_table(runs: Sequence[SweepRun]) -> None:
     """Print one row for each run: the varied options, the policy, and the figures that most comparisons are about."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=220)
+    console = plain_console(220)
     shown = [row for row in ROWS if row.key in _SHOWN]
     table = Table(box=None, header_style="bold")
     for name in (*runs[0].options, "policy"):
@@ -242,4 +239,4 @@ def sweep_table(runs: Sequence[SweepRun]) -> None:
     console.print(table)
     for label, note in sweep_notes(runs).items():
         if note:
-            console.print(f"{label}: {note}", markup=False)
+            console.print(f"{label}: {note}")

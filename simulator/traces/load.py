@@ -75,7 +75,7 @@ def at_load(trace: Trace, cluster_gpus: int, load: float) -> Trace:
     The first submission is at time 0; gaps keep their ratios. Raises TraceError if no times give that load.
     """
     if not 0 < load < 1e6:
-        raise TraceError(f"a load of {load:g} is not possible", mend="give more than 0")
+        raise TraceError(f"a load of {load:g} is not possible", mend="give more than 0 and less than 1e6")
     found = offered_load(trace, cluster_gpus)
     if found.load is None:
         raise TraceError(

@@ -32,6 +32,9 @@ _INSTANT = "give YYYY-MM-DD HH:MM:SS, or seconds since 1970"
 _NO_INSTANT = dict.fromkeys(("None", "NULL", "null", "NaN", "nan", "Unknown"), "")
 
 
+_OR_EMPTY = ", or leave it empty if it is not known"
+
+
 class BadCellError(Exception):
     """A text that is not valid in its column. `row` counts from 0 in the given column."""
 
@@ -54,7 +57,7 @@ class _NotANumberError(Exception):
 
 def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntColumn:
     """Convert seconds to nanoseconds; nine decimals are exact, more are rounded. `zero` accepts 0, `missing` an empty text (-1)."""
-    wanted = "give seconds, 0 or more" if zero else "give seconds, more than 0"
+    wanted = ("give seconds, 0 or more" if zero else "give seconds, more than 0") + (_OR_EMPTY if missing else "")
     plain = _plain_ns(texts)
     if plain is not None and _within(plain, 0 if zero else 1, MAX_TIME_S * NS_PER_S):
         return plain
@@ -69,7 +72,7 @@ def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntC
         if nanoseconds < 0:
             raise _NotANumberError("is negative", wanted)
         if nanoseconds == 0 and not zero:
-            raise _NotANumberError("is zero", wanted + ", or leave the job out: it did no work")
+            raise _NotANumberError("is zero", wanted if missing else f"{wanted}, or leave the job out: it did no work")
         return nanoseconds
 
     return _each(texts, one, missing=missing, wanted=wanted)
@@ -77,7 +80,7 @@ def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntC
 
 def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = MOST_GPUS) -> IntColumn:
     """Parse whole numbers of at least 1. `of` names the things, in the plural; `missing` accepts an empty text (-1)."""
-    wanted = f"give a whole number of {of}, at least 1"
+    wanted = f"give a whole number of {of}, at least 1" + (_OR_EMPTY if missing else "")
     plain = _plain("\n".join(texts), len(texts))
     if plain is not None and _within(plain, 1, most):
         return plain
@@ -87,7 +90,9 @@ def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = 
         if number != number.to_integral_value():
             raise _NotANumberError(f"is not a whole number of {of}", wanted)
         if number < 1:
-            raise _NotANumberError("is negative" if number < 0 else "is zero", wanted)
+            none = number == 0 and of == "GPUs" and not missing
+            mend = f"{wanted}, or leave out jobs without GPUs" if none else wanted
+            raise _NotANumberError("is negative" if number < 0 else "is zero", mend)
         if number > most:
             raise _NotANumberError(f"is more than {most:,} {of}", wanted)
         return int(number)

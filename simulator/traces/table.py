@@ -252,6 +252,8 @@ def check_header(
 
             near = get_close_matches(name, names, n=1, cutoff=0.5)
             mend = f"rename the column {near[0]!r}" if near else f"the header must have {','.join(required)}"
+            if len(names) == 1 and (other := next((sign for sign in ";\t|" if sign in names[0]), "")):
+                mend = f"separate columns with commas, not with {other!r}"
             raise TraceError(f"is not in the header ({_shown(names)})", mend=mend, path=path, line=1, column=name)
     return names
 

@@ -35,8 +35,6 @@ def named_gpus_problem(state: ClusterState, decision: Decision, spec: PolicySpec
     staying = set(state.running.tolist()) - set(leaving)
     taken = taken_gpus(state, staying - named.keys())
     for row, placement in named.items():
-        if len(placement.gpu_masks) != len(placement.nodes):
-            return f"job {ids[row]}: {len(placement.gpu_masks)} sets of GPUs for {len(placement.nodes)} nodes; give one for each"
         for node, count, mask in zip(placement.nodes, placement.gpus, placement.gpu_masks, strict=True):
             problem = mask_problem(mask, count, int(state.nodes.gpus[node]), taken.get(node, 0))
             if problem:

@@ -26,6 +26,7 @@ from controller.cycle.decision.named_gpus import named_gpus_problem, same_gpus, 
 from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
+from policies.decision_check import decision_problem
 from policies.model import BoolColumn, ClusterState, FloatColumn, JobState, Placement, Split
 from policies.selection import present_placements
 
@@ -135,6 +136,8 @@ class _Entries:
 
 def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan | Rejection:
     """Check the decision against the state and the policy's spec, and return the steps."""
+    if problem := decision_problem(decision, state.jobs.state == JobState.PENDING, state.jobs.ids):
+        return Rejection(problem)
     try:
         entries = _Entries.of(decision.allocation)
         _check_rows(state, decision, entries)
@@ -187,10 +190,6 @@ def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> N
             raise _BadDecisionError(
                 f"job {name}: {placement.num_servers} parameter servers, but jobs of Slurm train without"
             )
-    jobs, queue = len(state.jobs), decision.queue
-    if queue and not (min(queue) >= 0 and max(queue) < jobs):
-        row = next(row for row in queue if not 0 <= row < jobs)
-        raise _BadDecisionError(f"the queue names row {row}, which is no job")
 
 
 def _check_row(state: ClusterState, row: int, placement: Placement) -> None:

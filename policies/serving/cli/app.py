@@ -62,7 +62,7 @@ def list_policies(as_json: AsJson = False) -> None:
         table.add_row(name, "?", "?", f"[red]{problem}[/red]")
     for name, package, value in hidden:
         table.add_row(name, "-", "-", f"[red]not used: {value} of {package}; Headway has a policy of this name[/red]")
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 @app.command()

@@ -113,8 +113,9 @@ def _print(answer: Evaluation) -> None:
     for name, figures in answer.figures.items():
         cells = [_text(metric, figures[metric]) for metric in columns]
         table.add_row(name, *cells, "" if name == first else _share(answer.changes[name]))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    # Names of policies and of traces may look like rich's markup.
+    console = Console(markup=False, emoji=False)
+    (console if console.is_terminal else Console(markup=False, emoji=False, width=200)).print(table)
     for name, left in answer.unfinished.items():
         if left:
             typer.echo(f"{name} left {left:,} jobs unfinished, so its figures are not valid")

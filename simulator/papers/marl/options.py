@@ -81,7 +81,7 @@ class MarlOptions:
         check("forwarding", self.forwarding, (WHEN_FULL, ALWAYS, NEVER))
         for name in ("jobs_per_interval", "interval_s", "server_cores", "threads"):
             if not 0 < getattr(self, name) < 1e9:
-                raise SettingError(f"{name} is {getattr(self, name)!r}; give more than 0")
+                raise SettingError(f"{name} is {getattr(self, name)!r}; give more than 0 and less than 1e9")
         for name in ("intervals", "max_intervals", "most_forwards"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)!r}; give at least 1")

@@ -68,7 +68,7 @@ class RlTapsOptions:
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)!r}; give at least 1")
         if not 0 < self.step_s < 1e9:
-            raise SettingError(f"step_s is {self.step_s!r}; give seconds, more than 0")
+            raise SettingError(f"step_s is {self.step_s!r}; give seconds, more than 0 and less than 1e9")
         if not 0 < self.efficiency <= 1:
             raise SettingError(f"efficiency is {self.efficiency!r}; give more than 0, at most 1")
         if not 0 <= self.restart_s <= self.step_s:

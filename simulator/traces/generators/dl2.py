@@ -63,7 +63,7 @@ def generate(workload: DL2) -> Trace:
             "most_requested must lie between 1 and most_workers", mend="give most_requested=4, most_workers=16"
         )
     if not 0 < workload.median_s < workload.mean_s:
-        raise TraceError("median_s must be less than mean_s", mend="give median_s=4500, mean_s=8820")
+        raise TraceError("median_s must be more than 0 and less than mean_s", mend="give median_s=4500, mean_s=8820")
     if not 1 <= workload.models <= len(MODELS):
         raise TraceError(f"models is {workload.models}", mend=f"give a number from 1 to {len(MODELS)}")
     if not 0 <= workload.all_reduce <= 1:

@@ -53,7 +53,7 @@ def generate(workload: Marl) -> Trace:
     if workload.schedulers < 1 or workload.most_workers < 1:
         raise TraceError("schedulers and most_workers must be at least 1", mend="give schedulers=20, most_workers=4")
     if not 0 < workload.median_s < workload.mean_s:
-        raise TraceError("median_s must be less than mean_s", mend="give median_s=4500, mean_s=8820")
+        raise TraceError("median_s must be more than 0 and less than mean_s", mend="give median_s=4500, mean_s=8820")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     model = chosen(rng, MODELS, jobs)

@@ -59,7 +59,7 @@ def generate(workload: Sched2) -> Trace:
     if not 0 <= workload.one_gpu_share <= 1:
         raise TraceError(f"one_gpu_share is {workload.one_gpu_share}", mend="give a share between 0 and 1")
     if not 0 < workload.median_s < workload.mean_s:
-        raise TraceError("median_s must be less than mean_s", mend="give median_s=3600, mean_s=5400")
+        raise TraceError("median_s must be more than 0 and less than mean_s", mend="give median_s=3600, mean_s=5400")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     model = chosen(rng, MODELS, jobs, MODEL_WEIGHTS)

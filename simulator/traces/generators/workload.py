@@ -55,11 +55,11 @@ class Workload:
                 self.arrivals not in ARRIVALS,
             ),
             f"a mean gap of {self.mean_gap_s} s is not possible": (
-                "give more than 0",
+                f"give more than 0 and less than {MAX_TIME_S:g}",
                 not 0 < self.mean_gap_s < MAX_TIME_S,
             ),
             f"a load of {self.load} is not possible": (
-                "give more than 0",
+                "give more than 0 and less than 1e6",
                 self.load is not None and not 0 < self.load < 1e6,
             ),
             "a load has no meaning for jobs that all arrive at once": (
@@ -67,7 +67,7 @@ class Workload:
                 self.load is not None and self.arrivals == "batch",
             ),
             f"a cluster cannot have {self.cluster_gpus} GPUs": ("give at least 1", self.cluster_gpus < 1),
-            f"gaps cannot vary by {self.gap_cv}": ("give more than 0", not 0 < self.gap_cv < 1e3),
+            f"gaps cannot vary by {self.gap_cv}": ("give more than 0 and less than 1000", not 0 < self.gap_cv < 1e3),
             f"the seed {self.seed} is negative": ("give 0 or more", self.seed < 0),
         }
         for reason, (mend, is_wrong) in wrong.items():

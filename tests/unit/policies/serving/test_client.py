@@ -27,13 +27,17 @@ Answer = Callable[[], Awaitable[bytes]]
 
 
 @asynccontextmanager
-async def answering(path: Path, answer: bytes | Answer) -> AsyncIterator[PolicyClient]:
-    """A client of a server that gives the same answer to every call."""
+async def answering(
+    path: Path, answer: bytes | Answer, *, busy: str = "", reads_bytes: int = 1 << 26
+) -> AsyncIterator[PolicyClient]:
+    """A client of a server that gives the same answer to every call; with `busy` it refuses each with these words."""
 
-    async def unary(_request: bytes, _context: object) -> bytes:
+    async def unary(_request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        if busy:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, busy)
         return answer if isinstance(answer, bytes) else await answer()
 
-    async def streaming(requests: AsyncIterator[bytes], context: object) -> bytes:
+    async def streaming(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         async for _ in requests:
             pass
         return await unary(b"", context)
@@ -41,7 +45,8 @@ async def answering(path: Path, answer: bytes | Answer) -> AsyncIterator[PolicyC
     handlers = {name: grpc.unary_unary_rpc_method_handler(unary) for name in ("Describe", "Decide")}
     handlers["Learn"] = grpc.stream_unary_rpc_method_handler(streaming)
     health = {"Check": grpc.unary_unary_rpc_method_handler(unary)}
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    limits = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", reads_bytes)]
+    server = grpc.aio.server(options=limits)
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(SERVICE, handlers),
@@ -65,13 +70,41 @@ async def fault_of(call: Awaitable[object]) -> PolicyFault:
     return caught.value.fault
 
 
-@pytest.mark.parametrize("junk", [b"\xff" * 100, os.urandom(10_000_000), b"\x00" * 10_000_000, b"\xff" * 40_000_000])
+@pytest.mark.parametrize("junk", [b"\xff" * 100, os.urandom(10_000_000), b"\x00" * 10_000_000])
 async def test_junk_is_an_invalid_reply(tmp_path: Path, junk: bytes) -> None:
     async with answering(tmp_path / "s", junk) as client:
         assert await fault_of(client.decide(STATE, 60.0)) is PolicyFault.INVALID_REPLY
         assert await fault_of(client.describe(60.0)) is PolicyFault.INVALID_REPLY
         assert await fault_of(client.learn([OUTCOME], 60.0)) is PolicyFault.INVALID_REPLY
         assert not await client.healthy(60.0)
+
+
+async def test_an_answer_that_is_not_read_is_too_large(tmp_path: Path) -> None:
+    async with answering(tmp_path / "s", b"\xff" * 40_000_000) as client:
+        for call in (client.decide(STATE, 60.0), client.describe(60.0), client.learn([OUTCOME], 60.0)):
+            with pytest.raises(
+                PolicyServerError, match="too large: the answer is longer than the 16 MiB that are read"
+            ) as caught:
+                await call
+            assert caught.value.fault is PolicyFault.TOO_LARGE
+        assert not await client.healthy(60.0)
+
+
+async def test_a_server_that_does_not_read_so_large_a_request_says_so(tmp_path: Path) -> None:
+    """Servers of other projects read 4 MiB unless they are told otherwise."""
+    async with answering(tmp_path / "s", b"", reads_bytes=10) as client:
+        with pytest.raises(PolicyServerError, match="does not read a request of this size") as caught:
+            await client.decide(STATE, 60.0)
+        assert caught.value.fault is PolicyFault.TOO_LARGE
+
+
+async def test_words_of_a_server_are_one_printable_line(tmp_path: Path) -> None:
+    async with answering(tmp_path / "s", b"", busy="busy:\n come \x1b[31mlater\x07") as client:
+        with pytest.raises(
+            PolicyServerError, match=r"failed: RESOURCE_EXHAUSTED: busy: come \?\[31mlater\?$"
+        ) as caught:
+            await client.decide(STATE, 60.0)
+        assert caught.value.fault is PolicyFault.FAILED
 
 
 async def test_a_decision_about_jobs_that_are_not_there_is_an_invalid_reply(tmp_path: Path) -> None:

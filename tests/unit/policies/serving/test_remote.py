@@ -59,7 +59,7 @@ def test_without_a_fallback_a_server_that_dies_is_an_error(server: int, address:
     with closing(RemotePolicy.parse(address)) as policy:
         policy.decide(STATE)
         os.kill(server, signal.SIGKILL)
-        with pytest.raises(PolicyServerError) as caught:
+        with pytest.raises(PolicyServerError, match=r"\(decision 2, at 1000 s\)") as caught:
             policy.decide(STATE)
         assert caught.value.fault is PolicyFault.UNREACHABLE
 
@@ -70,6 +70,26 @@ def test_a_fallback_that_stops_jobs_is_refused_where_the_policy_does_not(server:
         pytest.raises(PolicyLoadError, match="the fallback srtf stops or resizes jobs, and policy fifo-skip does not"),
     ):
         policy.spec  # noqa: B018
+
+
+def test_a_fallback_that_chooses_gpus_is_refused_where_the_policy_does_not(server: int, address: str) -> None:
+    with (
+        closing(RemotePolicy.parse(f"{address}?fallback=fifo-skip:gpus=packed")) as policy,
+        pytest.raises(
+            PolicyLoadError, match="the fallback fifo-skip chooses GPUs of nodes, and policy fifo-skip does not"
+        ),
+    ):
+        policy.spec  # noqa: B018
+
+
+def test_a_fallback_decides_once_about_a_state(server: int, address: str) -> None:
+    with closing(RemotePolicy.parse(f"{address}?fallback=fifo")) as policy:
+        policy.decide(STATE)
+        instead = policy.decide_instead(STATE, "impossible")
+        assert instead is not None
+        assert instead.allocation == BOTH
+        assert policy.decide_instead(STATE, "impossible again") is None
+        assert (policy.decisions, policy.fallback_decisions, policy.first_problem) == (1, 1, "impossible")
 
 
 def test_it_may_be_closed_without_a_connection(address: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.api import Decision, Outcome, PolicySpec, load_policy, policy_names
+from policies.api import Decision, LearningStatus, Outcome, PolicySpec, load_policy, policy_names
 from policies.errors import EncoderError, WireError
 from policies.model import ClusterState, Placement, Split
 from policies.wire import messages as wire
@@ -335,6 +335,21 @@ def test_nodes_of_a_placement_may_come_in_any_order() -> None:
 def test_long_reasons_are_cut_when_sent() -> None:
     decision = Decision({}, {0: "x" * 1000})
     assert wire.decode_decision(wire.encode_decision(decision, 1), sample()).reasons == {0: "x" * 200}
+
+
+def test_texts_of_a_server_become_printable() -> None:
+    text, shown = "two\nlines \x1b[31mred\x07", "two lines ?[31mred?"
+    decision = wire.decode_decision(wire.encode_decision(Decision({}, {0: text}, (), text, text), 1), sample())
+    assert (decision.reasons, decision.guard, decision.outside) == ({0: shown}, shown, shown)
+    learning = LearningStatus(last_result=text, last_reason=text, problem=text)
+    spec = wire.decode_spec(wire.encode_spec(PolicySpec("mine", source=text, version=text, learning=learning)))
+    assert (spec.source, spec.version) == (shown, shown)
+    assert spec.learning == LearningStatus(last_result=shown, last_reason=shown, problem=shown)
+
+
+def test_long_properties_of_a_policy_are_cut() -> None:
+    spec = wire.decode_spec(wire.encode_spec(PolicySpec("mine", source="s" * 10**6, version="v" * 10**6)))
+    assert (spec.source, spec.version) == ("s" * 500, "v" * 100)
 
 
 BROKEN_DECISIONS: list[tuple[str, Callable[[policy_pb2.Decision], object]]] = [

@@ -36,6 +36,13 @@ def test_a_table_of_all_policies(compare) -> None:
     assert any("average JCT" in line for line in lines.values())
 
 
+def test_names_that_look_like_markup_are_printed_as_they_are(compare, tmp_path: Path) -> None:
+    trace = write(tmp_path / "own[b].csv", ROWS)
+    code, out, _ = compare("--trace", trace, "--policies", "fifo,random:seed=1")
+    assert code == 0
+    assert "own[b] on 1x4" in out
+
+
 def test_json_by_policy(compare) -> None:
     code, out, _ = compare("--policies", "fifo,srtf:layout=anywhere", "--json")
 
@@ -53,6 +60,15 @@ def test_files_of_each_and_a_page(compare, tmp_path: Path) -> None:
     assert str(tmp_path / "out" / "report.html") in out
     for policy in ("fifo", "sjf"):
         assert (tmp_path / "out" / policy / "jobs.csv").read_text().count("\n") == 4
+
+
+def test_files_of_policies_with_long_names(compare, tmp_path: Path) -> None:
+    long = [f"random:seed={'0' * count}1" for count in (300, 301)]
+    code, _, _ = compare("--policies", ",".join(long), "--out", tmp_path / "out")
+
+    assert code == 0
+    found = {json.loads(path.read_text())["assumptions"]["policy"] for path in tmp_path.glob("out/*/summary.json")}
+    assert found == set(long)
 
 
 def test_the_page_names_the_jobs_that_ran(compare, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,24 +90,66 @@ def test_decisions_over_grpc_can_be_timed(sim: Sim, server: None, address: str) 
     assert set(json.loads(out)) == {address, "srtf"}
 
 
+@contextmanager
+def serving(decide: str, address: str, folder: Path) -> Iterator[None]:
+    """Serve a policy `own` whose `decide` has that body, from a package in the folder."""
+    (folder / "own_rule.py").write_text(
+        "import time\n"
+        "from policies.api import Decision, PolicySpec\n"
+        "from policies.model import Placement\n"
+        "from policies.selection import fill\n"
+        "class Own:\n"
+        "    spec = PolicySpec(name='own', source='a test', preempts=True)\n"
+        f"    def decide(self, state): {decide}\n"
+    )
+    info = folder / "own_rule-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-rule\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[headway.policies]\nown = own_rule:Own\n")
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    with running(*serve_command("own", address), env={"PYTHONPATH": path}):
+        until_accepted(address)
+        yield
+
+
 @pytest.fixture
 def late(address: str, tmp_path: Path) -> Iterator[str]:
     """A policy whose server never answers in time."""
-    (tmp_path / "late_rule.py").write_text(
-        "import time\n"
-        "from policies.api import PolicySpec\n"
-        "class Late:\n"
-        "    spec = PolicySpec(name='late', source='a test', preempts=True)\n"
-        "    def decide(self, state): time.sleep(600)\n"
-    )
-    info = tmp_path / "late_rule-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late-rule\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[headway.policies]\nlate = late_rule:Late\n")
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    with running(*serve_command("late", address), env={"PYTHONPATH": path}):
-        until_accepted(address)
+    with serving("time.sleep(600)", address, tmp_path):
         yield f"{address}?deadline_s=0.02&fallback=srtf"
+
+
+@pytest.fixture
+def wrong(address: str, tmp_path: Path) -> Iterator[str]:
+    """A policy that gives all waiting jobs the same GPUs, wherever several wait."""
+    same = "Decision({int(row): Placement((0,), (int(state.jobs.num_gpus[row]),)) for row in state.pending})"
+    with serving(f"return {same} if len(state.pending) > 1 else fill(state, state.pending)", address, tmp_path):
+        yield address
+
+
+def test_the_fallback_decides_where_the_decision_of_a_server_is_impossible(sim: Sim, wrong: str) -> None:
+    code, out, err = sim("run", "--policy", f"{wrong}?fallback=fifo-skip", "--json")
+
+    assert code == 0
+    found = json.loads(out)
+    assert 0 < found["fallback_decisions"] < found["decisions"]
+    assert err.count("decisions were the fallback's; the first: decision ") == 1
+    assert " of own, at " in err
+
+
+def test_times_of_decisions_go_on_after_an_impossible_one(sim: Sim, wrong: str) -> None:
+    code, out, _ = sim("latency", "--policies", f"{wrong}?fallback=fifo-skip", "--json")
+
+    assert code == 0
+    (found,) = json.loads(out).values()
+    assert 0 < found["fallback_decisions"] < found["decisions"]
+
+
+def test_without_a_fallback_an_impossible_decision_ends_the_run(sim: Sim, wrong: str) -> None:
+    code, out, err = sim("run", "--policy", wrong, "--json")
+
+    assert (code, out) == (2, "")
+    assert re.search(r"decision \d+ of own, at \d+ s, cannot be carried out: it .* job j\d+", err)
 
 
 def test_the_json_of_a_run_says_that_the_fallback_decided(sim: Sim, late: str) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from simulator.cli.trace import app
 from simulator.traces.read import read_trace
-from tests.unit.simulator.traces.build import csv_file
+from tests.unit.simulator.traces.build import HEADER, csv_file
 
 
 def run(*words: str | Path) -> Result:
@@ -53,6 +53,16 @@ def test_the_load_of_a_generated_trace_is_checked_and_printed(tmp_path: Path) ->
 def test_parameters_are_shown() -> None:
     shown = run("generate", "--like", "philly", "--cluster", "2000x8", "--load", "0.8", "--show").stdout.splitlines()
     assert {"jobs=10000", "cluster_gpus=16000", "load=0.8", "arrivals=poisson"} <= set(shown)
+
+
+def test_texts_of_a_trace_are_described_as_they_are(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, "a,0,1,5,[/x],:on:", "b,10,8,5,\x1b[31mred,[bold]", header=f"{HEADER},model,status")
+    text = run("describe", path.rename(tmp_path / "own[b].csv")).stdout
+
+    assert "own[b]" in text
+    assert "[/x] 1, ?[31mred 1" in text
+    assert ":on: 1, [bold] 1" in text
+    assert "0.013 GPU hours" in text
 
 
 def test_a_trace_is_described(tmp_path: Path) -> None:

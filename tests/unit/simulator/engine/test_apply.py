@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.api import Decision
-from policies.model import Placement
+from policies.model import ClusterState, Placement
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation
@@ -29,6 +29,19 @@ from tests.unit.simulator.engine.build import (
     spans_s,
     trace_of,
 )
+
+
+class Replaced(Does):
+    """A policy of which every first decision is impossible, with a fallback."""
+
+    def __init__(self, first: Decision, instead: Decision | None) -> None:
+        super().__init__(lambda state: first if len(state.pending) else Decision({}), name="replaced")
+        self._instead = instead
+        self.problems: list[str] = []
+
+    def decide_instead(self, state: ClusterState, problem: str) -> Decision | None:
+        self.problems.append(problem)
+        return self._instead
 
 
 class Scaling:
@@ -220,9 +233,12 @@ class TestRefused:
             (allocation(r0={0: 4}, r1={1: 4}, r2={1: 2}), "it gives job j2 2 GPUs of node 1, which has 0 free"),
             (allocation(r1={1: 4}, r2={2: 2}, r3={0: 3, 2: 3}), "it gives job j3 3 GPUs of node 2, which has 2 free"),
             (allocation(r1={1: 4}, r3={2: 6}), "it gives job j3 6 GPUs of node 2, which has 4 free"),
-            (allocation(r1={1: 4}, r3={2: 4, 0: 1}), "it gives job j3 5 GPUs; it takes 6 to 6, on distinct nodes"),
-            (allocation(r1={1: 4}, r2={2: 4}), "it gives job j2 4 GPUs; it takes 2 to 3, on distinct nodes"),
-            (Decision({1: Placement((1,), (4,)), 2: Placement((2, 2), (1, 1))}), "it takes 2 to 3, on distinct nodes"),
+            (allocation(r1={1: 4}, r3={2: 4, 0: 1}), "it gives job j3 5 GPUs; it takes 6"),
+            (allocation(r1={1: 4}, r2={2: 4}), "it gives job j2 4 GPUs; it takes 2 to 3"),
+            (
+                Decision({1: Placement((1,), (4,)), 2: Placement((2, 2), (1, 1))}),
+                "on nodes (2, 2); name each node once",
+            ),
             (Decision({1: Placement((1,), (4,)), 2: Placement((0, 2), (0, 2))}), "it gives job j2 0 GPUs of node 0"),
             (Decision({1: Placement((1,), (4,)), 2: Placement((0, 2), (-1, 3))}), "it gives job j2 -1 GPUs of node 0"),
             (Decision({1: Placement((1,), (4,)), 2: Placement((), ())}), "it gives job j2 0 GPUs; it takes 2 to 3"),
@@ -233,7 +249,7 @@ class TestRefused:
         before = self.look(simulation)
         with pytest.raises(DecisionError) as raised:
             simulation.apply(decision)
-        assert str(raised.value).startswith("the decision of the caller cannot be carried out: it ")
+        assert str(raised.value).startswith("decision 2 of the caller, at 0 s, cannot be carried out: it ")
         assert text in str(raised.value)
         assert self.look(simulation) == before
         simulation.apply(allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}))  # and the next one is carried out
@@ -244,7 +260,7 @@ class TestRefused:
         [
             (allocation(r1={1: 4}), "it stops job j0, and its spec says that it does not preempt"),
             (allocation(r0={2: 4}, r1={1: 4}), "it moves job j0, and its spec says that it does not preempt"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}), "it gives job j2 3 GPUs; it takes 2 to 2, on distinct nodes"),
+            (allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}), "it gives job j2 3 GPUs; it takes 2"),
         ],
     )
     def test_a_decision_beyond_the_spec_of_the_policy_is_refused(self, decision: Decision, text: str) -> None:
@@ -252,7 +268,7 @@ class TestRefused:
         before = self.look(simulation)
         with pytest.raises(DecisionError) as raised:
             simulation.apply(decision)
-        assert str(raised.value) == f"the decision of meek cannot be carried out: {text}"
+        assert str(raised.value) == f"decision 2 of meek, at 0 s, cannot be carried out: {text}"
         assert self.look(simulation) == before
 
     def test_a_decision_within_the_spec_of_the_policy_is_applied(self) -> None:
@@ -263,9 +279,26 @@ class TestRefused:
     def test_a_policy_that_decides_so_ends_the_run_with_the_same_words(self) -> None:
         policy = Does(lambda state: allocation(r0={0: 9}), name="greedy")
         with pytest.raises(
-            DecisionError, match="the decision of greedy cannot be carried out: it gives job j0 9 GPUs; it takes 4"
+            DecisionError,
+            match="decision 1 of greedy, at 0 s, cannot be carried out: it gives job j0 9 GPUs; it takes 4",
         ):
             ran(trace_of((0, 4, 10)), "1x4", policy)
+
+    def test_a_fallback_decides_in_place_of_an_impossible_decision(self) -> None:
+        policy = Replaced(allocation(r0={0: 9}), allocation(r0={0: 4}))
+        simulation = ran(trace_of((0, 4, 10)), "1x4", policy)
+        assert list(simulation.finished.finish) == [10 * NS_PER_S]
+        assert policy.problems == [
+            "decision 1 of replaced, at 0 s, cannot be carried out: it gives job j0 9 GPUs; it takes 4"
+        ]
+
+    @pytest.mark.parametrize("instead", [allocation(r0={0: 8}), None])
+    def test_a_fallback_that_decides_no_better_ends_the_run(self, instead: Decision | None) -> None:
+        policy = Replaced(allocation(r0={0: 9}), instead)
+        gpus = 9 if instead is None else 8
+        with pytest.raises(DecisionError, match=f"it gives job j0 {gpus} GPUs"):
+            ran(trace_of((0, 4, 10)), "1x4", policy)
+        assert len(policy.problems) == 1
 
     def test_a_decision_about_another_instant_is_refused(self) -> None:
         simulation = by_hand(trace_of((0, 4, 10), (0, 4, 50), (20, 4, 1)), "1x4")
