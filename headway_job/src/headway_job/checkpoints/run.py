@@ -5,7 +5,7 @@
         ...
 
 Unlike the rest of this package, this module is called by the script itself. So `checkpoint` raises Refused if the script gave it
-something wrong; later, during the training, nothing is raised.
+something wrong, and `steps` if it is called after the end of the run; otherwise, nothing is raised during the training.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ from .stores.location import open_store
 _log = logging.getLogger("headway_job")
 _END_MEETING_S = 30.0
 """Time for other ranks to reach the end of the run, in addition to the time for writing."""
+_SECOND_LOOP = (
+    "run.steps({1}) was called after the end of the run: the loop before has ended it after {0} steps (or run.close() has), and "
+    "nothing more would be saved. Make one loop of the two: for step in run.steps({1}), with epoch = step // steps_per_epoch. For "
+    "loops of your own, do not use run.steps: begin at run.start, call run.step(number) after each step, and run.close() once, "
+    "after the last."
+)
 
 
 class Run:
@@ -86,11 +92,17 @@ class Run:
         """An exception that the program was handling before it trained."""
 
     def steps(self, total: int) -> Iterator[int]:
-        """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested."""
+        """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested.
+
+        Its end is that of the run. A second loop, after one that a `break` or an exception has left, continues at the step that was
+        left. Raises Refused if steps remain and the run has ended: they would be made without saves.
+        """
         self._handled_before = sys.exc_info()[1]
-        if self._resumed is not None:
+        if self._closed and self._next < total:
+            raise Refused(_SECOND_LOOP.format(self._next, total))
+        if self._resumed is not None and not self._boundary:
             self._resumed.restore_rng(self._ranks.rank)
-        for number in range(self.start, total):
+        for number in range(self._next, total):
             yield number
             self.step(number)
         self.close()
