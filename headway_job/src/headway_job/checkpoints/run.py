@@ -33,7 +33,7 @@ from .restore import LoadedCheckpoint, Resumed, restore_into
 from .state.state_dict import StatefulObjects
 from .stores import node_local
 from .stores.base import Store
-from .stores.location import open_store
+from .stores.location import open_store, warn_of_relative
 
 _log = logging.getLogger("headway_job")
 _END_MEETING_S = 30.0
@@ -321,6 +321,8 @@ def checkpoint(
     )
     objects.most_ranks = ranks.world_size
     single_rank = isinstance(ranks, SingleRank)
+    if ranks.rank == 0:
+        warn_of_relative(url, os.environ)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
     if ranks.rank == 0:
         node_local.warn(store.where, os.environ)
