@@ -29,11 +29,12 @@ from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
-from .restore import LoadedCheckpoint, Resumed, restore_into
+from .restore import PROGRAM, LoadedCheckpoint, Resumed, restore_into
+from .run_folder import open_run_folder
 from .state.state_dict import StatefulObjects
 from .stores import node_local
 from .stores.base import Store
-from .stores.location import open_store, warn_of_relative
+from .stores.location import warn_of_relative
 
 _log = logging.getLogger("headway_job")
 _END_MEETING_S = 30.0
@@ -61,7 +62,9 @@ class Run:
         every_s: Optional[float],
         every_steps: Optional[int],
         seed: int,
+        program: str = "",
     ) -> None:
+        """`program`: digest of the program that trains."""
         self.trigger = SaveTrigger()
         """Takes requests for a checkpoint, in any thread."""
         self.start = 0
@@ -72,6 +75,7 @@ class Run:
         self._every_s = every_s
         self._every_steps = every_steps or 0
         self._seed = seed
+        self._program = program
         self._where = catalog.store.where
         self._resumed: Optional[Resumed] = None
         self._pauses = PauseControl(process.save_requests(), ranks.rank, ranks.world_size, self.trigger.request)
@@ -257,6 +261,8 @@ class Run:
         state: Optional[Dict[str, Any]] = None
         try:
             state = self._objects.copy(self._ranks.rank)
+            if self._ranks.rank == 0:
+                state[PROGRAM] = self._program
         except Exception as error:
             # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
             job_log.log(
@@ -278,14 +284,21 @@ class Run:
             self.start = self._next = self._resumed.step
             self._writer.note_restored(self._resumed.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
-            if self._ranks.rank == 0 and restarts:
-                job_log.write_line(job_log.again_line(self.start, restarts + 1))
+            if self._ranks.rank == 0:
+                self._log_restored(loaded, restarts)
         elif self._ranks.rank == 0 and restarts:
             _log.warning(
                 "Slurm has started this job again, but there is no checkpoint in %s: the run begins at step 0.",
                 self._where,
             )
         self._pauses.register(self.start)
+
+    def _log_restored(self, loaded: LoadedCheckpoint, restarts: int) -> None:
+        job_log.write_line(job_log.restored_line(self.start, f"{loaded.where}/{loaded.folder}"))
+        if loaded.program not in ("", self._program):
+            job_log.write_line(job_log.OTHER_PROGRAM_LINE)
+        if restarts:
+            job_log.write_line(job_log.again_line(self.start, restarts + 1))
 
 
 def checkpoint(
@@ -305,10 +318,10 @@ def checkpoint(
     """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
 
     `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
-    the script's name. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if this run has none;
-    by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or that the run may
-    leave out; any other difference between the names is refused. `others`: objects with state_dict and load_state_dict that are
-    saved with the run; each rank keeps its own.
+    the script's name and its arguments. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if
+    this run has none; by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or
+    that the run may leave out; any other difference between the names is refused. `others`: objects with state_dict and
+    load_state_dict that are saved with the run; each rank keeps its own.
     """
     if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
         raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
@@ -320,15 +333,14 @@ def checkpoint(
         objects.signatures, (every_steps, keep, source, optional), ranks
     )
     objects.most_ranks = ranks.world_size
-    single_rank = isinstance(ranks, SingleRank)
     if ranks.rank == 0:
         warn_of_relative(url, os.environ)
-    store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
+    store, program = open_run_folder(url, name, ranks)
     if ranks.rank == 0:
         node_local.warn(store.where, os.environ)
     catalog = Catalog(store, keep)
-    run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
-    loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
+    run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62), program.digest)
+    loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks, program.digest)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
     run._restore(loaded, objects, number, optional)
     install_signal_handler(run.trigger)

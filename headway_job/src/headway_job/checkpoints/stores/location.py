@@ -23,35 +23,43 @@ _WITHIN = "checkpoints"
 """Folder within the one where the program was started. Another default would hide the checkpoints of runs started again."""
 _CLAIM = "job-"
 """With a job's id, the name of a folder in that of a run, which says that it belongs to that job."""
+_PROGRAM = "arguments-"
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
 def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
     """Return the store of the given URL, or that of the default folder. `single_rank`: torch.distributed is not in use."""
-    env = os.environ
-    if single_rank and _number(env, "WORLD_SIZE") > 1:
+    _check_ranks(os.environ, single_rank=single_rank)
+    return _open(default_url(name, single_rank=single_rank) if url is None else url)
+
+
+def default_url(name: Optional[str], *, single_rank: bool) -> str:
+    """Return the default folder, by the job's id and the name, or that of the script. Raises Refused."""
+    _check_ranks(os.environ, single_rank=single_rank)
+    if single_rank and _number(os.environ, "SLURM_STEP_NUM_TASKS") > 1:
         raise Refused(
-            "This process is one of several (WORLD_SIZE is set). Call init_process_group before headway_job.checkpoint."
+            "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
+            "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
+            "process its own folder."
         )
-    if url is None:
-        if single_rank and _number(env, "SLURM_STEP_NUM_TASKS") > 1:
-            raise Refused(
-                "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
-                "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
-                "process its own folder."
-            )
-        url = _default_url(env, name or _script())
-    return _open(url)
+    return _default_url(os.environ, name or _script())
 
 
-def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
+def program_folder(digest: str) -> str:
+    """Return the name of the folder, within a default folder, of a program with other arguments than the first."""
+    return _PROGRAM + digest
+
+
+def open_earlier(source: str, name: Optional[str], digest: str = "") -> Optional[Store]:
     """Return the store of another job of this user, by its id (of an array: 17_1), or by its folder or URL; None = there is none.
 
-    Nothing is created.
+    `digest`: of this program, for which the other job may have a folder of its own. Nothing is created.
     """
     env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
     if _JOB_ID.fullmatch(source):
         urls = [f"{base}/{_earlier_folder(base, env, name or _script())}" for base in _bases(os.environ)]
+        if name is None and digest:
+            urls = [_within(url, program_folder(digest)) for url in urls]
     else:
         urls = [source, _from_start(source)]
     for url in urls:
@@ -59,6 +67,20 @@ def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
         if local is None or os.path.isdir(local):
             return _open(url)
     return None
+
+
+def _within(url: str, folder: str) -> str:
+    """Return the folder within the other one, if it is there."""
+    local = _local(url)
+    there = folder in _names_in(url) if local is None else os.path.isdir(f"{local}/{folder}")
+    return f"{url}/{folder}" if there else url
+
+
+def _check_ranks(env: Mapping[str, str], *, single_rank: bool) -> None:
+    if single_rank and _number(env, "WORLD_SIZE") > 1:
+        raise Refused(
+            "This process is one of several (WORLD_SIZE is set). Call init_process_group before headway_job.checkpoint."
+        )
 
 
 def warn_of_relative(url: object, env: Mapping[str, str]) -> None:

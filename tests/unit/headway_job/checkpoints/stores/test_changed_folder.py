@@ -26,9 +26,7 @@ def started(cwd: Path, *args: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(("how", "base"), [("direct", "kept"), ("spawn", "checkpoints")])
-def test_the_default_folder_is_below_the_one_where_the_program_was_started(
-    tmp_path: Path, how: str, base: str
-) -> None:
+def test_the_default_folder_is_below_the_one_where_the_program_was_started(tmp_path: Path, how: str, base: str) -> None:
     more = {} if base == "checkpoints" else {"HEADWAY_CHECKPOINT_DIR": base}
     first = started(tmp_path, how, "outputs/1", "before", "", **more)
     second = started(tmp_path, how, "outputs/2", "before", "", SLURM_RESTART_COUNT="1", **more)
