@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ import torch
 from headway_job import checkpoint
 from headway_job.checkpoints.state import rng
 
+GENERATORS: Any = np.random
+"""With functions that NumPy's type hints lack."""
 KINDS = ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"]
 
 
@@ -22,14 +25,14 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_RESTART_COUNT", "HEADWAY_CONTINUE_FROM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("headway_job.checkpoints.run.install_signal_handler", lambda _trigger: None)
-    before = np.random.get_bit_generator()
+    before = GENERATORS.get_bit_generator()
     yield
-    np.random.set_bit_generator(before)
+    GENERATORS.set_bit_generator(before)
 
 
 def use(kind: str) -> None:
     """Make a new generator of this kind the global one, and draw numbers until its buffers hold some."""
-    np.random.set_bit_generator(getattr(np.random, kind)(3))
+    GENERATORS.set_bit_generator(getattr(np.random, kind)(3))
     np.random.randint(0, 7, 3, dtype="int32")
     np.random.standard_normal(3)
 
