@@ -118,9 +118,12 @@ class Run:
         """
         self._next = self._number_of_step(number) + 1
         self._boundary += 1
+        self._pauses.stepped = True
         if self._objects is None or self._agreement.left or self._is_forked:
             self._note_late_step()
             return
+        if self._pauses.waits:
+            self._settle()
         if self._every_steps and self._next % self._every_steps == 0:
             self.trigger.request()
             self._exchange(now=True)
@@ -195,6 +198,15 @@ class Run:
                 "Step %d was made after run.close(), which ends the run: nothing more is saved. Call it after the last step.",
                 self._next,
             )
+
+    def _settle(self) -> None:
+        """Pause if other runs of this process have saved since this one has. Raises as `_exchange` does."""
+        try:
+            self._pauses.settle()
+        except BaseException as error:
+            self._stop_saving(error)
+            if not raised_by_us(error):
+                raise
 
     def _exchange(self, *, now: bool) -> None:
         """Save if the ranks agree to. Raises none of our errors: if they cannot agree, the training goes on without checkpoints."""
