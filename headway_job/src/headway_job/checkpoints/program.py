@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from typing import Mapping, NamedTuple
+from typing import List, Mapping, NamedTuple, Sequence
 
 from .. import started
 
 _DIGEST_BYTES = 4
+_HOSTS = frozenset(["ipykernel_launcher.py", "colab_kernel_launcher.py", "default_worker.py"])
+"""Scripts of Jupyter and Ray that run the code of others. Their arguments name ports and files, which each process has anew."""
 
 
 class Program(NamedTuple):
@@ -33,9 +35,14 @@ def number_of_this() -> int:
     """
     folder = started.folder()
     now = [str(each) for each in getattr(sys, "argv", None) or [""]]
-    scripts = [os.path.join(folder, argv[0]) for argv in (started.ARGUMENTS, now)]
-    text = repr((folder, scripts, started.ARGUMENTS[1:], now[1:]))
+    text = repr((folder, *(_command(argv, folder) for argv in (started.ARGUMENTS, now))))
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:_DIGEST_BYTES], "big")
+
+
+def _command(argv: Sequence[str], folder: str) -> List[str]:
+    """Return the path of the script, and its arguments, unless they are those of a host."""
+    script, *arguments = argv
+    return [os.path.join(folder, script), *([] if os.path.basename(script) in _HOSTS else arguments)]
 
 
 def numbered(number: int, env: Mapping[str, str]) -> Program:

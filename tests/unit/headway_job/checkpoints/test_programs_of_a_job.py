@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
-from headway_job import checkpoint
-from headway_job.checkpoints.program import Program
+from headway_job import checkpoint, started
+from headway_job.checkpoints.program import Program, number_of_this
 from headway_job.checkpoints.run import Run
 from headway_job.checkpoints.run_folder import is_apart
 
@@ -120,6 +120,19 @@ def test_arguments_that_each_start_has_anew_lose_nothing_and_a_line_says_so(
     assert other.startswith("that checkpoint was saved by a program with other arguments")
     assert start.startswith("this is start 2 of the job")
     assert program("--dist-url tcp://n3:29503", start=2) == (4, 1.0)
+
+
+@pytest.mark.parametrize("host", ["/env/ipykernel_launcher.py", "/env/ray/workers/default_worker.py"])
+def test_the_arguments_of_jupyter_and_ray_do_not_count(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name ports and files, which each process has anew, also within one start of the job."""
+    found = set()
+    for each in ("kernel-1.json", "kernel-2.json"):
+        monkeypatch.setattr(started, "ARGUMENTS", [host, "-f", each])
+        monkeypatch.setattr(sys, "argv", [host, "-f", each])
+        found.add(number_of_this())
+    monkeypatch.setattr(sys, "argv", ["train.py", "-f", "1"])
+    assert len(found) == 1
+    assert number_of_this() not in found
 
 
 @pytest.mark.parametrize("given", ["name", "url"])
