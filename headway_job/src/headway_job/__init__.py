@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from . import started  # noqa: F401 - it notes the folder in which the program was started, before the program changes it
+
 __version__ = "0.1.0"
 
 

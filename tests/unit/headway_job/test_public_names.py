@@ -39,4 +39,4 @@ def test_an_import_alone_loads_neither_torch_nor_the_rest_of_the_package() -> No
         "print(sorted(name for name in sys.modules if name.startswith(('headway_job', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "['headway_job']\n"
+    assert done.stdout == "['headway_job', 'headway_job.started']\n"

@@ -1,1 +1,1 @@
-"""Checkpoints of training scripts: when to save, what, where, and how it is restored. Imports `hook`."""
+"""Checkpoints of training scripts: when to save, what, where, and how it is restored. Imports `hook`, `started`."""

@@ -20,17 +20,17 @@ def wanted(option: Optional[str]) -> str:
 
 
 def load_own_or_earlier(
-    catalog: Catalog, source: str, name: Optional[str], ranks: RankGroup
+    catalog: Catalog, source: str, name: Optional[str], ranks: RankGroup, digest: str
 ) -> Optional[LoadedCheckpoint]:
     """Load the newest checkpoint of this run; if it has none, that of `source`. On all ranks. Raises Refused.
 
     So a run that was requeued continues where it was, not where the other job was. If `source` has no checkpoint that can be used,
-    the run is refused: it does not begin at step 0.
+    the run is refused: it does not begin at step 0. `digest`: of this program, see `open_earlier`.
     """
     loaded = load_newest(catalog, ranks)
     if loaded is not None or not source:
         return loaded
-    store = open_earlier(source, name)
+    store = open_earlier(source, name, digest)
     found = None if store is None else load_newest(Catalog(store, keep=1, read_only=True), ranks)
     if found is None:
         raise Refused(

@@ -132,3 +132,14 @@ def again_line(step: int, starts: int) -> str:
     job_id = os.environ.get("SLURM_JOB_ID", "")
     more = f" (`headway why {job_id}` says why it was stopped)" if job_id.isdigit() else ""
     return f"this is start {starts} of the job; it trains on after step {step}{more}"
+
+
+def restored_line(step: int, folder: str) -> str:
+    """Return the line for a run that was restored from the checkpoint in that folder."""
+    return f"restored {folder}: {step} steps are done"
+
+
+OTHER_PROGRAM_LINE = (
+    "that checkpoint was saved by a program with other arguments, or one that was started in another folder; "
+    "if this is another training, give it a folder or a name of its own: headway_job.checkpoint(name=...)"
+)

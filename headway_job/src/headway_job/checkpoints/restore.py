@@ -20,6 +20,8 @@ from .state.shards import ShardReader, read_index
 from .stores.base import Receipt
 
 _log = logging.getLogger("headway_job")
+PROGRAM = "program"
+"""Key, in rank 0's state, of the digest of the program. Earlier versions of this package ignore it."""
 _READ_BYTES = 1 << 20
 _INTACT, _DAMAGED, _UNREADABLE, _INVISIBLE = 0, 1, 2, 3
 """The largest of all ranks' results counts: the checkpoint before is tried only if all can read this one, and it is damaged."""
@@ -46,6 +48,8 @@ class LoadedCheckpoint(NamedTuple):
     """Names of objects of which each rank has saved different tensors."""
     versions: Dict[str, Any]
     """Name -> the versions of its modules, not checked yet; an earlier version of this package has saved none."""
+    program: str
+    """Digest of the program that has saved it; empty = an earlier version of this package has saved none."""
 
 
 class Resumed(NamedTuple):
@@ -291,7 +295,11 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
     parts = first.get(state_dict.DIVIDED, [])
     versions = {**_versions(first, shared), **_versions(own, own["own"])}
-    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts, versions)
+    saved_by = first.get(PROGRAM)
+    return LoadedCheckpoint(
+        folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts, versions,
+        saved_by if isinstance(saved_by, str) else "",
+    )  # fmt: skip
 
 
 def _versions(state: Dict[str, Any], names: Container[str]) -> Dict[str, Any]:

@@ -5,7 +5,7 @@
         ...
 
 Unlike the rest of this package, this module is called by the script itself. So `checkpoint` raises Refused if the script gave it
-something wrong; later, during the training, nothing is raised.
+something wrong, and `steps` if it is called after the end of the run; otherwise, nothing is raised during the training.
 """
 
 from __future__ import annotations
@@ -30,15 +30,22 @@ from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
-from .restore import LoadedCheckpoint, Resumed, restore_into
+from .restore import PROGRAM, LoadedCheckpoint, Resumed, restore_into
+from .run_folder import open_run_folder
 from .state.state_dict import StatefulObjects
 from .stores import node_local
 from .stores.base import Store
-from .stores.location import open_store
+from .stores.location import warn_of_relative
 
 _log = logging.getLogger("headway_job")
 _END_MEETING_S = 30.0
 """Time for other ranks to reach the end of the run, in addition to the time for writing."""
+_SECOND_LOOP = (
+    "run.steps({1}) was called after the end of the run: the loop before has ended it after {0} steps (or run.close() has), and "
+    "nothing more would be saved. Make one loop of the two: for step in run.steps({1}), with epoch = step // steps_per_epoch. For "
+    "loops of your own, do not use run.steps: begin at run.start, call run.step(number) after each step, and run.close() once, "
+    "after the last."
+)
 
 
 class Run:
@@ -56,7 +63,9 @@ class Run:
         every_s: Optional[float],
         every_steps: Optional[int],
         seed: int,
+        program: str = "",
     ) -> None:
+        """`program`: digest of the program that trains."""
         self.trigger = SaveTrigger()
         """Takes requests for a checkpoint, in any thread."""
         self.start = 0
@@ -67,6 +76,7 @@ class Run:
         self._every_s = every_s
         self._every_steps = every_steps or 0
         self._seed = seed
+        self._program = program
         self._where = catalog.store.where
         self._resumed: Optional[Resumed] = None
         self._pauses = PauseControl(process.save_requests(), ranks.rank, ranks.world_size, self.trigger.request)
@@ -87,11 +97,17 @@ class Run:
         """An exception that the program was handling before it trained."""
 
     def steps(self, total: int) -> Iterator[int]:
-        """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested."""
+        """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested.
+
+        Its end is that of the run. A second loop, after one that a `break` or an exception has left, continues at the step that was
+        left. Raises Refused if steps remain and the run has ended: they would be made without saves.
+        """
         self._handled_before = sys.exc_info()[1]
-        if self._resumed is not None:
+        if self._closed and self._next < total:
+            raise Refused(_SECOND_LOOP.format(self._next, total))
+        if self._resumed is not None and not self._boundary:
             self._resumed.restore_rng(self._ranks.rank)
-        for number in range(self.start, total):
+        for number in range(self._next, total):
             yield number
             self.step(number)
         self.close()
@@ -103,9 +119,12 @@ class Run:
         """
         self._next = self._number_of_step(number) + 1
         self._boundary += 1
+        self._pauses.stepped = True
         if self._objects is None or self._agreement.left or self._is_forked:
             self._note_late_step()
             return
+        if self._pauses.waits:
+            self._settle()
         if self._every_steps and self._next % self._every_steps == 0:
             self.trigger.request()
             self._exchange(now=True)
@@ -181,6 +200,15 @@ class Run:
                 self._next,
             )
 
+    def _settle(self) -> None:
+        """Pause if other runs of this process have saved since this one has. Raises as `_exchange` does."""
+        try:
+            self._pauses.settle()
+        except BaseException as error:
+            self._stop_saving(error)
+            if not raised_by_us(error):
+                raise
+
     def _exchange(self, *, now: bool) -> None:
         """Save if the ranks agree to. Raises none of our errors: if they cannot agree, the training goes on without checkpoints."""
         try:
@@ -246,6 +274,8 @@ class Run:
         state: Optional[Dict[str, Any]] = None
         try:
             state = self._objects.copy(self._ranks.rank)
+            if self._ranks.rank == 0:
+                state[PROGRAM] = self._program
         except Exception as error:
             # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
             job_log.log(
@@ -267,14 +297,21 @@ class Run:
             self.start = self._next = self._resumed.step
             self._writer.note_restored(self._resumed.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
-            if self._ranks.rank == 0 and restarts:
-                job_log.write_line(job_log.again_line(self.start, restarts + 1))
+            if self._ranks.rank == 0:
+                self._log_restored(loaded, restarts)
         elif self._ranks.rank == 0 and restarts:
             _log.warning(
                 "Slurm has started this job again, but there is no checkpoint in %s: the run begins at step 0.",
                 self._where,
             )
         self._pauses.register(self.start)
+
+    def _log_restored(self, loaded: LoadedCheckpoint, restarts: int) -> None:
+        job_log.write_line(job_log.restored_line(self.start, f"{loaded.where}/{loaded.folder}"))
+        if loaded.program not in ("", self._program):
+            job_log.write_line(job_log.OTHER_PROGRAM_LINE)
+        if restarts:
+            job_log.write_line(job_log.again_line(self.start, restarts + 1))
 
 
 def checkpoint(
@@ -294,10 +331,10 @@ def checkpoint(
     """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
 
     `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
-    the script's name. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if this run has none;
-    by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or that the run may
-    leave out; any other difference between the names is refused. `others`: objects with state_dict and load_state_dict that are
-    saved with the run; each rank keeps its own.
+    the script's name and its arguments. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if
+    this run has none; by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or
+    that the run may leave out; any other difference between the names is refused. `others`: objects with state_dict and
+    load_state_dict that are saved with the run; each rank keeps its own.
     """
     with meeting(waits=False):
         if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
@@ -310,13 +347,14 @@ def checkpoint(
         objects.signatures, (every_steps, keep, source, optional), ranks
     )
     objects.most_ranks = ranks.world_size
-    single_rank = isinstance(ranks, SingleRank)
-    store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
+    if ranks.rank == 0:
+        warn_of_relative(url, os.environ)
+    store, program = open_run_folder(url, name, ranks)
     if ranks.rank == 0:
         node_local.warn(store.where, os.environ)
     catalog = Catalog(store, keep)
-    run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
-    loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
+    run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62), program.digest)
+    loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks, program.digest)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
     run._restore(loaded, objects, number, optional)
     install_signal_handler(run.trigger)

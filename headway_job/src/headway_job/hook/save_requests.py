@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
+from weakref import ReferenceType, ref
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     class SavingRun(Protocol):
         """A run that saves on request."""
 
-        open: bool
-        """False once the run has ended, or saves no more."""
+        counts: bool
+        """False once the run has ended."""
+        stepped: bool
+        """It has made a step since a newer run was registered; of the newest: since it was registered itself."""
 
         def accept(self, request: SaveRequest) -> None:
             """Take a new request, which is the current one already."""
@@ -52,14 +55,14 @@ class SaveRequest:
         self.pause_ms = pause_ms
         self.why = why
         """Why the job is to be stopped, for people; empty = the agent does not say."""
-        self.answered_by: Optional[Answering] = None
-        """The save that answers it; None = none has begun."""
+        self.saves: Dict[SavingRun, Answering] = {}
+        """The saves that answer it, by run. Replaced as a whole, as two threads use it. Bound: the runs of this process."""
         self.answered = False
         """The agent has the answer."""
 
-    def answer_by(self, save: Answering) -> None:
-        """Note the save that answers it."""
-        self.answered_by = save
+    def answer_by(self, run: SavingRun, save: Answering) -> None:
+        """Note the save of a run that answers it."""
+        self.saves = {**self.saves, run: save}
 
     def set_answered(self, *, answered: bool) -> None:
         """Note whether the agent has the answer."""
@@ -67,7 +70,11 @@ class SaveRequest:
 
 
 class SaveRequests:
-    """Invariant: the current request is the newest that was not cancelled, and its answer says what is true when it is sent."""
+    """Invariant: the current request is the newest that was not cancelled, and its answer says what is true when it is sent.
+
+    It is complete only if all runs of this process that train have saved. A run trains if it has not ended, and has made a step
+    since the newest one was registered: one that was left without an end makes none.
+    """
 
     def __init__(
         self, wake_client: Optional[Callable[[], None]] = None, keep_client_running: Optional[Callable[[], None]] = None
@@ -79,6 +86,8 @@ class SaveRequests:
         """Called by a training thread during a pause, so that our own thread is there."""
         self.run: Optional[SavingRun] = None
         """The newest run of this process."""
+        self._older: Tuple[ReferenceType[SavingRun], ...] = ()
+        """Those that were registered before, and may still train. Bound: the runs that exist."""
         self.current: Optional[SaveRequest] = None
         self.disconnected_ns: Optional[int] = time.monotonic_ns()
         """Time since which there is no connection to the agent (CLOCK_MONOTONIC, ns); None = there is one."""
@@ -99,8 +108,8 @@ class SaveRequests:
             return
         reason = why[:_MAX_ID_CHARS] if isinstance(why, str) else ""
         self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1), reason)
-        if self.run is not None:
-            self.run.accept(request)
+        for run in self.training():
+            run.accept(request)
 
     def receive_go_on(self, request_id: Any) -> None:
         """Take a go_on frame, which cancels a request. It may arrive before the request itself."""
@@ -109,8 +118,8 @@ class SaveRequests:
         self._cancelled.append(request_key(request_id))
         if self.current is not None and self.current.id == request_id:
             self.current = None
-        if self.run is not None:
-            self.run.wake()
+        for run in self.registered():
+            run.wake()
 
     def set_connected(self, *, connected: bool) -> None:
         """Record whether there is a connection to the agent."""
@@ -119,26 +128,49 @@ class SaveRequests:
         elif self.disconnected_ns is None:
             self.disconnected_ns = time.monotonic_ns()
 
+    def registered(self) -> List[SavingRun]:
+        """Return the runs that exist, in the order in which they were registered."""
+        newest = self.run
+        older = [run for run in (each() for each in self._older) if run is not None]
+        return older if newest is None else [*older, newest]
+
+    def training(self) -> List[SavingRun]:
+        """Return the runs that train, in the order in which they were registered. As long as none has made a step, the newest."""
+        runs = [run for run in self.registered() if run.counts]
+        return [run for run in runs if run.stepped] or [run for run in runs if run is self.run]
+
     def state(self) -> Optional[Dict[str, Any]]:
-        """Return the fields of a checkpoint frame; None = no run was registered."""
-        run = self.run
-        return None if run is None else run.state()
+        """Return the fields of a checkpoint frame, of the newest run that trains; None = no run was registered."""
+        if self.run is None:
+            return None
+        states = [run.state() for run in self.training()] or [self.run.state()]
+        together = {"saving": any(of["saving"] for of in states), "open": all(of["open"] for of in states)}
+        return {**states[-1], **together}
 
     def answer(self) -> Optional[Dict[str, Any]]:
         """Return the fields of a saved frame that is still to be sent. The caller then calls `current.set_answered`."""
         request = self.current
         if request is None or request.answered:
             return None
-        if request.answered_by is not None:
-            return request.answered_by.answer(request.id)
-        if self.run is None:
-            return answer(request.id, -1, NOT_REGISTERED)
-        return None if self.run.open else answer(request.id, -1, ENDED)
+        saves, training = request.saves, self.training()
+        answers = [save.answer(request.id) for save in saves.values()]
+        for found in answers:
+            if found is not None and not found["complete"]:
+                return found
+        if None in answers or any(run not in saves for run in training):
+            return None
+        if answers:
+            return answers[-1]
+        return answer(request.id, -1, NOT_REGISTERED if self.run is None else ENDED)
 
     # ---- called by training threads
 
     def register(self, run: SavingRun) -> None:
-        """Register the newest run of this process: it receives the requests from here on."""
+        """Register the newest run of this process. An older one receives requests only once it has made another step."""
+        older = [each for each in self.registered() if each.counts and each is not run]
+        for each in older:
+            each.stepped = False
+        self._older = tuple(ref(each) for each in older)
         self.run = run
 
     def is_cancelled(self, key: int) -> bool:

@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from typing import Callable, Iterable, List, Mapping, Optional
 
+from ... import started
 from ..errors import Refused
 from .base import Store
 from .local import LocalStore
@@ -19,48 +20,110 @@ from .remote import RemoteStore
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
 _WITHIN = "checkpoints"
-"""Folder within the working directory of each rank. Another default would hide the checkpoints of runs that were started again."""
+"""Folder within the one where the program was started. Another default would hide the checkpoints of runs started again."""
 _CLAIM = "job-"
 """With a job's id, the name of a folder in that of a run, which says that it belongs to that job."""
+_PROGRAM = "arguments-"
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
 def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
     """Return the store of the given URL, or that of the default folder. `single_rank`: torch.distributed is not in use."""
-    env = os.environ
+    _check_ranks(os.environ, single_rank=single_rank)
+    return _open(default_url(name, single_rank=single_rank) if url is None else url)
+
+
+def default_url(name: Optional[str], *, single_rank: bool) -> str:
+    """Return the default folder, by the job's id and the name, or that of the script. Raises Refused."""
+    _check_ranks(os.environ, single_rank=single_rank)
+    if single_rank and _number(os.environ, "SLURM_STEP_NUM_TASKS") > 1:
+        raise Refused(
+            "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
+            "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
+            "process its own folder."
+        )
+    return _default_url(os.environ, name or _script())
+
+
+def program_folder(digest: str) -> str:
+    """Return the name of the folder, within a default folder, of a program with other arguments than the first."""
+    return _PROGRAM + digest
+
+
+def open_earlier(source: str, name: Optional[str], digest: str = "") -> Optional[Store]:
+    """Return the store of another job of this user, by its id (of an array: 17_1), or by its folder or URL; None = there is none.
+
+    `digest`: of this program, for which the other job may have a folder of its own. Nothing is created.
+    """
+    env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
+    if _JOB_ID.fullmatch(source):
+        urls = [f"{base}/{_earlier_folder(base, env, name or _script())}" for base in _bases(os.environ)]
+        if name is None and digest:
+            urls = [_within(url, program_folder(digest)) for url in urls]
+    else:
+        urls = [source, _from_start(source)]
+    for url in urls:
+        local = _local(url)
+        if local is None or os.path.isdir(local):
+            return _open(url)
+    return None
+
+
+def _within(url: str, folder: str) -> str:
+    """Return the folder within the other one, if it is there."""
+    local = _local(url)
+    there = folder in _names_in(url) if local is None else os.path.isdir(f"{local}/{folder}")
+    return f"{url}/{folder}" if there else url
+
+
+def _check_ranks(env: Mapping[str, str], *, single_rank: bool) -> None:
     if single_rank and _number(env, "WORLD_SIZE") > 1:
         raise Refused(
             "This process is one of several (WORLD_SIZE is set). Call init_process_group before headway_job.checkpoint."
         )
-    if url is None:
-        if single_rank and _number(env, "SLURM_STEP_NUM_TASKS") > 1:
-            raise Refused(
-                "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
-                "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
-                "process its own folder."
-            )
-        base = _base(env)
-        url = f"{base}/{_default_folder(base, env, name or _script())}"
-    return _open(url)
 
 
-def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
-    """Return the store of another job of this user, by its id (of an array: 17_1), or by its folder or URL; None = there is none.
+def warn_of_relative(url: object, env: Mapping[str, str]) -> None:
+    """Warn if a job's new folder is below one to which the program has changed: started again, it may change to another one."""
+    local = _local(url) if isinstance(url, str) else None
+    started_in = started.folder()
+    if local is None or os.path.isabs(local) or os.path.lexists(local) or not started_in or not env.get("SLURM_JOB_ID"):
+        return
+    if os.path.realpath(started_in) != os.path.realpath(""):
+        _log.warning(
+            "Checkpoints are kept in the folder %s, as the path %s is relative, and the program has changed its folder since it "
+            "was started in %s. If Slurm starts the job again and the program changes to another folder (Hydra does so with "
+            "hydra.job.chdir=True), it does not find them, and begins at step 0. Give headway_job.checkpoint an absolute path; or "
+            "none: the default folder does not depend on such a change.",
+            os.path.abspath(local), local, started_in,
+        )  # fmt: skip
 
-    Nothing is created.
+
+def _default_url(env: Mapping[str, str], name: str) -> str:
+    """Return the run's default folder: below the folder in which the program was started, if the path of the base is relative.
+
+    Earlier versions began at the folder to which the program had changed: if the run's folder is only there, it is used.
     """
-    url = source
-    if _JOB_ID.fullmatch(source):
-        base = _base(os.environ)
-        env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
-        url = f"{base}/{_earlier_folder(base, env, name or _script())}"
+    found = []
+    for base in _bases(env):
+        folder = _default_folder(base, env, name)
+        if _exists(base, folder):
+            return f"{base}/{folder}"
+        found.append(f"{base}/{folder}")
+    return found[0]
+
+
+def _bases(env: Mapping[str, str]) -> List[str]:
+    """Return the folder or URL that has the default folders of all runs; if earlier versions had another one, that, too."""
+    base = (env.get(_BASE) or _WITHIN).rstrip("/")
+    first = _from_start(base)
+    return [first] if _local(base) is None or os.path.realpath(first) == os.path.realpath(base) else [first, base]
+
+
+def _from_start(url: str) -> str:
+    """Return the path, absolute, as it was meant in the folder in which the program was started; a URL as it is."""
     local = _local(url)
-    return None if local is not None and not os.path.isdir(local) else _open(url)
-
-
-def _base(env: Mapping[str, str]) -> str:
-    """Return the folder or URL that has the default folders of all runs."""
-    return (env.get(_BASE) or _WITHIN).rstrip("/")
+    return url if local is None else os.path.join(started.folder() or os.path.abspath(""), local)
 
 
 def _open(url: str) -> Store:

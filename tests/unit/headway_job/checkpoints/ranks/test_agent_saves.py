@@ -116,10 +116,13 @@ async def test_the_jobs_own_log_has_a_line_when_it_is_stopped_goes_on_and_runs_a
         f"the job trains on after step {step}: the scheduler has cancelled its request, and the job stays where it is"
     )
     assert lines_of(ended.logs[0])[1:] == [called_off]
-    # and when Slurm starts it again, one with the step at which it goes on
+    # and when Slurm starts it again, those with what was restored, and with the step at which it goes on
     again = await asyncio.to_thread(fork_server.run, "restarted", 2, folder=job.folder)
     assert [lines_of(log) for log in again.logs] == [
-        [f"this is start 2 of the job; it trains on after step {step}"],
+        [
+            f"restored {job.folder}/{checkpoints(job.folder)[-1].name}: {step} steps are done",
+            f"this is start 2 of the job; it trains on after step {step}",
+        ],
         [],
     ]
 
