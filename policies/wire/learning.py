@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from policies.api import LearningStatus
 from policies.documents import printable
@@ -39,11 +40,12 @@ def decode_learning(message: policy_pb2.Learning) -> LearningStatus:
     for name in (*_TIMES, "change", "ci95"):
         if not math.isfinite(getattr(message, name)):
             refuse(f"learning.{name}", "is not a finite number")
+    texts: dict[str, Any] = {name: printable(getattr(message, name)) for name in _TEXTS}
     return LearningStatus(
         training=message.training,
         weights_sha256=message.weights_sha256,
         change=message.change if message.HasField("change") else None,
         ci95=message.ci95 if message.HasField("ci95") else None,
         **{name: getattr(message, name) for name in (*_COUNTS, *_TIMES)},
-        **{name: printable(getattr(message, name)) for name in _TEXTS},
+        **texts,
     )
