@@ -9,6 +9,13 @@ class SimulatorError(Exception):
     """Base of every error that the package raises on purpose: the text says what is wrong, where, and what to do."""
 
 
+class RuleTooSlowError(SimulatorError):
+    """The rule takes too much CPU time on this queue for samples of it; another rule must stand in."""
+
+    def __init__(self) -> None:
+        super().__init__("the policy's rule takes too long on this queue; use a rule that does not stop jobs")
+
+
 class TraceError(SimulatorError):
     """A trace or a log cannot be read: the text says where, quotes the cause, and says what is wrong and what to do.
 

@@ -5,6 +5,7 @@ It yields to everything else on the machine, and the kernel ends it when it take
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sqlite3
@@ -31,6 +32,7 @@ MOST_TRACK_BYTES = 16 << 20
 def main() -> int:
     """Forecast once."""
     _limit_itself()
+    gc.disable()  # the samples have no cycles, and a search for some among all jobs takes longer than several samples
     request = decode_request(sys.stdin.buffer.read())
     try:
         runs = read_past_runs(Path(request.journal))
@@ -71,4 +73,6 @@ def _write_tracks(path: Path, tracks: Tracks) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # the kernel frees the memory at once; Python would visit every job of every sample

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.state.journal_rows import well_typed
+from controller.state.typed_rows import well_typed
 
 NEWEST = 10_000
 """Maximum number of ended jobs that are read, the last ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from controller.forecast.pools import Known, Pool, past_request, pools_of
 from controller.forecast.request import Answer, Request, Waits
 from controller.forecast.tracks import Tracks
 from policies.model import FloatColumn, IntColumn
+from simulator.errors import RuleTooSlowError
 from simulator.forecast.calibration import Calibration, Track, horizon_class
 from simulator.forecast.changeover import Changeover
 from simulator.forecast.forecast import Effort, forecast
@@ -25,7 +27,6 @@ _ROOM_S = 1.0
 
 def answer(request: Request, runs: Sequence[PastRun], tracks: Tracks) -> Answer:
     """Return the ranges of all waiting jobs. `tracks` gets what became of earlier ranges, and follows these."""
-    deciding = DecidingRule.named(request.policy)
     state, keys = request.state, request.keys
     waiting = {keys[row] for row in state.pending.tolist()}
     started = {run.key: run.start_s for run in runs if run.start_s is not None}
@@ -34,25 +35,44 @@ def answer(request: Request, runs: Sequence[PastRun], tracks: Tracks) -> Answer:
         {key: start_s for key, start_s in started.items() if key not in waiting}, waiting.__contains__, state.time_s
     )
     calibration = Calibration(tracks.all(), state.time_s)
-    known, numbers = _known(request)
-    changeover = Changeover(np.array(request.free_s, dtype=np.float64), np.array(request.start_s, dtype=np.float64))
+    deciding = DecidingRule.named(request.policy)
+    begin_s = time.process_time()
+    try:
+        forecasts = _forecasts(request, runs, deciding)
+    except RuleTooSlowError:
+        deciding = DecidingRule()
+        left_s = max(request.cpu_s - (time.process_time() - begin_s), 0.0)
+        forecasts = _forecasts(replace(request, cpu_s=left_s), runs, deciding)
     found: list[Waits] = []
-    pools = list(pools_of(state, deciding.rule, known, sorted({run.num_gpus for run in runs})))
-    for place, pool in enumerate(pools):
-        past = _past(request, pools, place, runs, numbers)
-        effort = Effort(cpu_s=request.cpu_s * len(pool.waiting) / max(len(waiting), 1))
-        raw_s = forecast(
-            pool.queue, past, deciding.rule,
-            round_s=deciding.round_s, seed=state.sequence, effort=effort, changeover=changeover,
-        )  # fmt: skip
+    for rows, raw_s in forecasts:
         shown_s = calibration.correct(raw_s)
-        found += _waits(pool.waiting, raw_s, shown_s, calibration)
-        for row, raw, shown in zip(pool.waiting.tolist(), raw_s, shown_s, strict=True):
+        found += _waits(rows, raw_s, shown_s, calibration)
+        for row, raw, shown in zip(rows.tolist(), raw_s, shown_s, strict=True):
             if raw[1] < UNTIL_S - _ROOM_S:
                 key = keys[row]
                 horizon = int(horizon_class(raw[1:2])[0])
                 tracks.follow((*key, horizon), Track(state.time_s, tuple(raw.tolist()), tuple(shown.tolist()), None))
     return Answer(deciding.stand_in, found)
+
+
+def _forecasts(
+    request: Request, runs: Sequence[PastRun], deciding: DecidingRule
+) -> list[tuple[IntColumn, FloatColumn]]:
+    """Return the rows of the waiting jobs of each pool, and their quantiles before any correction. Raises RuleTooSlowError."""
+    state = request.state
+    known, numbers = _known(request)
+    changeover = Changeover(np.array(request.free_s, dtype=np.float64), np.array(request.start_s, dtype=np.float64))
+    pools = list(pools_of(state, deciding.rule, known, sorted({run.num_gpus for run in runs})))
+    found = []
+    for place, pool in enumerate(pools):
+        past = _past(request, pools, place, runs, numbers)
+        effort = Effort(cpu_s=request.cpu_s * len(pool.waiting) / max(len(state.pending), 1))
+        raw_s = forecast(
+            pool.queue, past, deciding.rule,
+            round_s=deciding.round_s, seed=state.sequence, effort=effort, changeover=changeover,
+        )  # fmt: skip
+        found.append((pool.waiting, raw_s))
+    return found
 
 
 def _waits(rows: IntColumn, raw_s: FloatColumn, shown_s: FloatColumn, calibration: Calibration) -> Iterator[Waits]:

@@ -13,8 +13,9 @@ import sqlite3
 from dataclasses import dataclass
 
 from controller.slurm.client import JobKey
-from controller.state.journal_rows import encode_key, well_typed
+from controller.state.journal_rows import encode_key
 from controller.state.preemption_table import Read
+from controller.state.typed_rows import well_typed
 
 GIVEN_TO_SLURM_SCHEMA = """
 CREATE INDEX IF NOT EXISTS intent_release ON intent (job_id, submit_time_s)

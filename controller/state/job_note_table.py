@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.slurm.client import JobKey
-from controller.state.journal_rows import encode_key, lenient_key, well_typed
+from controller.state.journal_rows import encode_key, lenient_key
 from controller.state.journal_schema import MAX_JOB_NOTES
 from controller.state.preemption_table import Read, Writing
+from controller.state.typed_rows import well_typed
 from policies.documents import DocumentError, is_number, parse_json
 
 _MOST_ROWS = 100

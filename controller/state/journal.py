@@ -32,13 +32,13 @@ from controller.state.journal_rows import (
     encode_constraint,
     encode_key,
     lenient_key,
-    well_typed,
     whole_number,
 )
 from controller.state.journal_salvage import read_originals
 from controller.state.journal_schema import MAX_INTENTS, MAX_RUNS, UNSURE
 from controller.state.ledger import Estimate, Ledger
 from controller.state.preemption_table import PreemptionTable, prune_preemptions
+from controller.state.typed_rows import well_typed
 from controller.state.user_change_table import UserChangeTable
 
 __all__ = ["DecisionEntry", "Intent", "Journal", "PlacedEntry", "RunRecord", "read_originals"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from controller.slurm.client import JobKey, ResourceRequest
 from controller.slurm.hostlist import NODE_NAME
 from controller.state.ledger import PinRecord, Refusal, Served
 from controller.state.preemption import Preemption, RelocationConstraint
+from controller.state.typed_rows import MOST_NUMBER
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -26,8 +27,6 @@ T_co = TypeVar("T_co", covariant=True)
 _JOB_ID = re.compile(r"(?:([A-Za-z0-9_.\-]{1,64})/)?([0-9]{1,12}(?:_[0-9]{1,12})?)")
 """A job id, after the name of its cluster unless that is the controller's own. Earlier versions leave such rows in the file."""
 _GPU_TYPE = re.compile(r"[A-Za-z0-9_.\-]*")
-_MOST_NUMBER = 2**53
-"""Larger numbers are neither counts nor times."""
 _MOST_TEXT = 1 << 20
 """Maximum number of characters in one column: enough for a request that names ten thousand nodes."""
 
@@ -46,21 +45,6 @@ class RowError(ValueError):
 class _Adapter(Protocol[T_co]):
     def validate_json(self, data: str, *, strict: bool) -> T_co:
         """See pydantic."""
-
-
-def well_typed(rows: Iterable[tuple[Any, ...]], *kinds: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows whose values have these kinds: "text", "number" (a count or a time), with "?" when NULL is allowed."""
-    tests = [(_TESTS[kind.rstrip("?")], kind.endswith("?")) for kind in kinds]
-    for row in rows:
-        if all((value is None and may_lack) or test(value) for value, (test, may_lack) in zip(row, tests, strict=True)):
-            yield row
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < _MOST_NUMBER
-
-
-_TESTS: dict[str, Callable[[object], bool]] = {"text": lambda value: isinstance(value, str), "number": _is_number}
 
 
 def encode_key(key: JobKey) -> tuple[str, int]:
@@ -84,7 +68,7 @@ def decode_key(job_id: object, submit_time_s: object) -> JobKey:
 
 def whole_number(value: object) -> int:
     """Return a count or a time in seconds. Raises RowError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST_NUMBER:
         raise RowError(f"not a whole number: {str(value)[:40]!r}")
     return value
 
@@ -167,7 +151,7 @@ def _decode(adapter: _Adapter[T], text: object) -> T:
 def _require_range(value: object) -> None:
     """Check that every number is finite, not negative, and small enough to be exact as a double."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not 0 <= value < _MOST_NUMBER:  # also NaN
+        if not 0 <= value < MOST_NUMBER:  # also NaN
             raise RowError("a number out of range")
     elif is_dataclass(value):
         for field in fields(value):

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.state.journal_rows import well_typed
+from controller.state.typed_rows import well_typed
 
 _TIMEOUT_S = 1.0
 

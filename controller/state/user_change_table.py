@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from controller.state.journal_rows import well_typed
+from controller.state.typed_rows import well_typed
 
 USER_CHANGE_SCHEMA = """
 -- Bound: an hour of the changes that the budgets of users permit.

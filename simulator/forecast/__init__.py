@@ -1,3 +1,3 @@
 """When waiting jobs will start: ranges from samples of the future of one queue, widened by the error of earlier ranges.
-Imports `kernel`; of other packages `policies`.
+Imports `errors`, `kernel`; of other packages `policies`.
 """

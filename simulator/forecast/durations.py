@@ -27,6 +27,10 @@ _SAME_DRAW = 0.25
 _DEFAULT_S = 3600.0
 """Median run time where no job has ended."""
 
+_Span = tuple[IntColumn, IntColumn, IntColumn]
+Mixture = tuple[list[_Span], FloatColumn]
+"""For each job its part of each set, and the weights of the sets, added up."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Level:
@@ -43,7 +47,7 @@ class _Level:
         order = np.argsort(key, kind="stable")
         return cls(key[order], duration_s[order])
 
-    def span(self, code: IntColumn, service_s: FloatColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
+    def span(self, code: IntColumn, service_s: FloatColumn) -> _Span:
         """Return for each job where its set begins, where the jobs begin that ran longer, and where the set ends."""
         begin = np.searchsorted(self.key, code, side="left")
         longer = np.searchsorted(self.key, code + np.minimum(service_s / LONGEST_S, 1.0) * 0.5, side="right")
@@ -69,15 +73,14 @@ class Durations:
         self._levels = [_Level.of(code, duration_s) for code in codes]
         self._median_s = float(np.median(duration_s)) if len(ended) else _DEFAULT_S
 
-    def draw(self, jobs: QueueJobs, samples: int, rng: np.random.Generator) -> FloatColumn:
+    def draw(
+        self, jobs: QueueJobs, samples: int, rng: np.random.Generator, mixture: Mixture | None = None
+    ) -> FloatColumn:
         """Return a whole run time for each sample and job, seconds; more than the job has served, at most until its run ends
-        at its limit."""
+        at its limit. `mixture` is that of the jobs; None: it is not known yet."""
         rows = len(jobs)
         service_s = jobs.service_s
-        codes = (jobs.kind, jobs.group, size_class(jobs.gpus), np.zeros(rows, dtype=np.int64))
-        spans = [level.span(code, service_s) for level, code in zip(self._levels, codes, strict=True)]
-        weight = _weights(spans, service_s, self._median_s)
-        total = np.cumsum(weight, axis=0)
+        spans, total = mixture or self.mixture(jobs)
         which = (rng.random((samples, rows))[None] > total[:-1, None, :]).sum(axis=0)
         uniform = self._uniform(jobs, samples, rng)
         found = (service_s + self._median_s) / np.maximum(1.0 - uniform, 1e-4) - self._median_s
@@ -90,6 +93,12 @@ class Durations:
         longest_s = np.where(np.isnan(limit_s), LONGEST_S, limit_s)
         return np.maximum(np.minimum(found, longest_s), service_s + 1.0)
 
+    def mixture(self, jobs: QueueJobs) -> Mixture:
+        """Return the mixtures from which the run times of these jobs are drawn, for repeated draws."""
+        codes = (jobs.kind, jobs.group, size_class(jobs.gpus), np.zeros(len(jobs), dtype=np.int64))
+        spans = [level.span(code, jobs.service_s) for level, code in zip(self._levels, codes, strict=True)]
+        return spans, np.cumsum(_weights(spans, jobs.service_s, self._median_s), axis=0)
+
     @staticmethod
     def _uniform(jobs: QueueJobs, samples: int, rng: np.random.Generator) -> FloatColumn:
         own = rng.random((samples, len(jobs)))
@@ -99,9 +108,7 @@ class Durations:
         return np.where(same, common, own)
 
 
-def _weights(
-    spans: list[tuple[IntColumn, IntColumn, IntColumn]], service_s: FloatColumn, median_s: float
-) -> FloatColumn:
+def _weights(spans: list[_Span], service_s: FloatColumn, median_s: float) -> FloatColumn:
     """Return the weight of each set, and of the tail, for each job: a row for each set; they add up to 1 for each job."""
     left = np.full(len(service_s), 1.0 - _TAIL)
     weight = np.zeros((len(spans) + 1, len(service_s)))

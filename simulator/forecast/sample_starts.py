@@ -10,6 +10,7 @@ import numpy as np
 
 from policies.model import FloatColumn
 from policies.rule import Discipline, Order, Rule
+from simulator.errors import RuleTooSlowError
 from simulator.forecast.arrivals import Arrivals
 from simulator.forecast.queue import Queue, QueueJobs
 from simulator.kernel.constants import NOWHERE
@@ -28,6 +29,9 @@ UNTIL_S = 60 * 86400.0
 MOST_INSTANTS = 60_000
 """Number of instants after which a sample is broken off."""
 _CLOCK_EVERY = 64
+"""Number of instants that every sample has, and after which the clock is read again."""
+_MOST_LAID_OUT = 120_000
+"""Number of newcomers that one decision may lay out anew where CPU time is limited: some hundredths of a second."""
 
 
 class StartSampler:
@@ -45,11 +49,12 @@ class StartSampler:
         self._running = np.flatnonzero(queue.jobs.running).tolist()
         self._waiting = np.flatnonzero(~queue.jobs.running).tolist()
 
-    def run(self, duration_s: FloatColumn, arrivals: Arrivals, cpu_s: float = inf) -> FloatColumn:
+    def run(self, duration_s: FloatColumn, arrivals: Arrivals, cpu_s: float = inf, grace_s: float = inf) -> FloatColumn:
         """Return the seconds until each waiting job starts, in the order of the queue; infinite where it is not reached.
 
         `duration_s` has the whole run time of each job of the queue. After `cpu_s` seconds of CPU time the sample is broken off,
-        and the starts of the jobs that are left follow from its pace up to then.
+        and the starts of the jobs that are left follow from its pace up to then. A rule that stops jobs may take `grace_s` longer
+        for the first instants, without which there is no pace. Raises RuleTooSlowError if that is not enough.
         """
         coming = _Columns(arrivals.jobs)
         coming.set_work(arrivals.duration_s)
@@ -68,15 +73,22 @@ class StartSampler:
             loop.queues[job.size].append(job)
         loop.num_waiting += len(tracked)
         loop.reorder(self._order, self._threshold)
-        whole = self._go(loop, tracked, _decider(self._rule, pool), cpu_s)
+        whole = self._go(loop, tracked, _decider(self._rule, pool, limited=grace_s < inf), cpu_s, grace_s)
         starts = np.array([job.first_start for job in tracked], dtype=np.float64)
         starts = np.where(starts == NOWHERE, np.inf, starts / _NS)
         return starts if whole else self._at_this_pace(starts, duration_s, loop.now / _NS)
 
-    def _go(self, loop: Loop, tracked: list[ActiveJob], decide: Callable[[Loop], object], cpu_s: float) -> bool:
-        """Run until all tracked jobs have started, or nothing more will happen; return False if the time was over before."""
+    def _go(
+        self, loop: Loop, tracked: list[ActiveJob], decide: Callable[[Loop], object], cpu_s: float, grace_s: float
+    ) -> bool:
+        """Run until all tracked jobs have started, or nothing more will happen; return False if the time was over before.
+
+        Raises RuleTooSlowError.
+        """
         until, first = round(UNTIL_S * _NS), 0
         end_s = time.process_time() + cpu_s
+        # One decision of a rule that stops jobs can take longer than a whole sample of another.
+        selects = self._rule.discipline == Discipline.SELECT
         for number in range(1, MOST_INSTANTS):
             decide(loop)
             if self._period:
@@ -85,7 +97,10 @@ class StartSampler:
                 first += 1
             if first == len(tracked) or not loop.next_instant() or loop.now > until:
                 return True
-            if number % _CLOCK_EVERY == 0 and time.process_time() > end_s:
+            if number < _CLOCK_EVERY:
+                if selects and time.process_time() > end_s + grace_s:
+                    raise RuleTooSlowError
+            elif (selects or number % _CLOCK_EVERY == 0) and time.process_time() > end_s:
                 return False
         return False
 
@@ -160,13 +175,25 @@ def _pool(queue: Queue) -> NodePool:
     return pool
 
 
-def _decider(rule: Rule, pool: NodePool) -> Callable[[Loop], object]:
+def _decider(rule: Rule, pool: NodePool, *, limited: bool) -> Callable[[Loop], object]:
+    """Return the function that carries out the rule. `limited`: it raises RuleTooSlowError rather than take very long."""
     layout = int(rule.layout)
     match rule.discipline:
         case Discipline.SELECT:
-            return Selection(pool, layout).decide
+            return _limited(Selection(pool, layout)) if limited else Selection(pool, layout).decide
         case Discipline.BACKFILL:
             return Backfill(layout).decide
         case Discipline.STRICT | Discipline.SKIP:
             strict = int(rule.discipline == Discipline.STRICT)
             return lambda loop: fill(loop, layout, strict)
+
+
+def _limited(selection: Selection) -> Callable[[Loop], object]:
+    selection.most_laid_out = _MOST_LAID_OUT
+
+    def decide(loop: Loop) -> None:
+        selection.decide(loop)
+        if selection.gave_up():
+            raise RuleTooSlowError
+
+    return decide

@@ -5,16 +5,17 @@ from simulator.kernel.loop cimport Loop
 from simulator.kernel.nodes cimport NodePool
 from simulator.kernel.order cimport fronts_of, set_apart
 
-cdef long long ANYWHERE, PASSED, CLOSED
+cdef long long ANYWHERE, NEVER, PASSED, CLOSED
 
 cdef class Selection:
     cdef public long long placement
     cdef public NodePool base, free
     cdef public long long[::1] worst, needed
     cdef public list newcomers, later, fronts
-    cdef public long long num_sizes
+    cdef public long long num_sizes, most_laid_out, laid_out
     cdef public long long[::1] cursors, passed
 
+    cpdef bint gave_up(self)
     @cython.locals(job=ActiveJob, stopped=list)
     cpdef decide(self, Loop loop)
     @cython.locals(queue=list, job=ActiveJob)

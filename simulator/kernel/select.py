@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from simulator.kernel.constants import ANYWHERE
+from simulator.kernel.constants import ANYWHERE, NEVER
 from simulator.kernel.fill import fill
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
@@ -48,9 +48,18 @@ class Selection:
         """PASSED for each size whose last offered job did not fit, CLOSED for sizes of which no further job can fit."""
         self.fronts: list[ActiveJob] = []
         """First waiting job of each size, in order."""
+        self.most_laid_out = NEVER
+        """Number of newcomers that a decision may lay out anew before it is given up."""
+        self.laid_out = 0
+        """Number of newcomers that the last decision laid out anew: in large clusters this takes nearly all of its time."""
+
+    def gave_up(self) -> int:
+        """Return 1 if the last decision was given up: then no job was stopped or started."""
+        return int(self.laid_out > self.most_laid_out)
 
     def decide(self, loop: Loop) -> None:
         """Stop and start jobs by the order."""
+        self.laid_out = 0
         if loop.num_waiting == 0:
             return
         if loop.num_waiting == 1 and self._fits_beside_all(loop):
@@ -58,6 +67,8 @@ class Selection:
             return
         self._begin(loop)
         stopped = self._walk(loop)
+        if self.gave_up():
+            return
         if self.placement == ANYWHERE:
             self._lay_out_anywhere()
         for job in stopped:
@@ -212,6 +223,8 @@ class Selection:
                 stopped.append(job)
                 continue
             kept = self._offer_running(job)
+            if self.gave_up():
+                return
             if kept == 0:
                 stopped.append(job)
             elif kept == 2:
@@ -355,6 +368,7 @@ class Selection:
         if not self._has_slots():
             self._take(self.base, job, -1)
             return 0
+        self.laid_out += len(newcomers)
         for place in range(len(newcomers)):
             self._take(free, newcomers[place], -1)
         self._take(free, job, 1)

@@ -67,6 +67,15 @@ def test_another_rule_stands_in_for_a_policy_without_one() -> None:
     assert answer(request(busy(Job(gpus=8)), "somebody's own"), [], Tracks()).stand_in == STAND_IN
 
 
+def test_another_rule_stands_in_for_one_that_takes_too_long() -> None:
+    found = answer(request(busy(Job(gpus=8), Job(gpus=8)), "las", cpu_s=0.0), runs([100.0] * 60), Tracks())
+
+    assert found.stand_in == STAND_IN and [one.row for one in found.waits] == [1, 2]
+    # the ranges are those of the stand-in, not a mixture
+    assert found.waits[0].median_s == pytest.approx(40.0)
+    assert answer(request(busy(Job(gpus=8)), "las"), runs([100.0] * 60), Tracks()).stand_in == ""
+
+
 def test_a_job_that_can_never_start_has_no_estimate() -> None:
     found = answer(request(busy(Job(gpus=16), Job(gpus=1)), "fifo-skip"), runs([100.0] * 20), Tracks())
 

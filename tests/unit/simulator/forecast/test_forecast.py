@@ -5,7 +5,8 @@ import pytest
 
 from policies.api import load_policy
 from policies.rule import Discipline, Order, Rule
-from simulator.forecast import stand_in
+from simulator.errors import RuleTooSlowError
+from simulator.forecast import sample_starts, stand_in
 from simulator.forecast.arrivals import NO_ARRIVALS, Submissions
 from simulator.forecast.durations import Durations
 from simulator.forecast.forecast import Effort, forecast
@@ -16,6 +17,7 @@ from tests.unit.simulator.forecast.queues import past, queue
 FIFO = Rule(Order.ARRIVAL, Discipline.STRICT)
 SKIP = Rule(Order.ARRIVAL, Discipline.SKIP)
 BACKFILL = Rule(Order.ARRIVAL, Discipline.BACKFILL)
+LEAST_ATTAINED = Rule(Order.ATTAINED, Discipline.SELECT)
 SHORTEST = Rule(Order.GPUS, Discipline.SKIP)
 
 
@@ -96,3 +98,24 @@ def test_only_the_rule_of_a_heuristic_is_its_own(name, monkeypatch: pytest.Monke
 
 def test_an_empty_queue_has_no_quantiles() -> None:
     assert forecast(queue([(4, 0.0)], []), past([]), FIFO).shape == (0, 3)
+
+
+def test_a_rule_that_stops_jobs_is_not_carried_out_without_time_for_its_first_instants() -> None:
+    one, before = queue([(2, 60.0)], [4, 4, 4, 4], nodes=(4, 4, 4)), past([100.0] * 20, gpus=4)
+    with pytest.raises(RuleTooSlowError):
+        forecast(one, before, LEAST_ATTAINED, effort=Effort(cpu_s=0.0))
+
+    assert forecast(one, before, SKIP, effort=Effort(cpu_s=0.0)).shape == (4, 3)
+
+
+def test_one_decision_that_would_take_too_long_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    # both waiting jobs come first, and are laid out anew around the running one
+    one, before = queue([(2, 60.0)], [4, 4], nodes=(4, 4, 4)), past([100.0] * 20, gpus=4)
+    one.jobs.attained_gpu_s[0] = 120.0
+    unlimited = forecast(one, before, LEAST_ATTAINED)
+    assert (forecast(one, before, LEAST_ATTAINED, effort=Effort(cpu_s=1e6)) == unlimited).all()
+
+    monkeypatch.setattr(sample_starts, "_MOST_LAID_OUT", 1)
+    with pytest.raises(RuleTooSlowError):
+        forecast(one, before, LEAST_ATTAINED, effort=Effort(cpu_s=1e6))
+    assert (forecast(one, before, LEAST_ATTAINED) == unlimited).all()

@@ -8,6 +8,11 @@ import pytest
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation
+from simulator.kernel.constants import BY_ATTAINED, CONSOLIDATED
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.loop import Loop
+from simulator.kernel.nodes import NodePool
+from simulator.kernel.select import Selection
 from simulator.traces.trace import Trace
 from tests.unit.simulator.engine.build import Asked, Sharing, baseline, outcomes, trace_of
 
@@ -51,3 +56,25 @@ def test_a_new_policy_does_not_select_by_the_keys_of_the_one_before(name: str) -
     by_rule.run()
     by_asking.run()
     assert outcomes(by_rule) == outcomes(by_asking)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_decision_that_lays_out_too_much_is_given_up_as_a_whole(most: int) -> None:
+    # Two jobs of 4 GPUs come before a running one of 2, which stays if both are laid out around it.
+    pool = NodePool((4, 4, 4))
+    pool.divide([2, 0, 4, 0], [1, 0, 1, 0])
+    running, *waiting = [
+        ActiveJob(row, 0, gpus, gpus // 4, 100, 100, 0, 0) for row, gpus in enumerate([2, 4, 4])
+    ]  # fmt: skip
+    loop = Loop(pool, lambda row: waiting[row], [], BY_ATTAINED)
+    loop.num_waiting = 3
+    loop.start_on(running, [0], [2])
+    running.attained = 50
+    loop.queues[1].extend(waiting)
+    selection = Selection(pool, CONSOLIDATED)
+    selection.most_laid_out = most
+    selection.decide(loop)
+
+    assert (selection.laid_out, bool(selection.gave_up())) == (2, most < 2)
+    assert [job.occupied for job in (running, *waiting)] == ([2, 0, 0] if most < 2 else [2, 4, 4])
+    assert loop.num_waiting == len(loop.queues[1]) == (2 if most < 2 else 0)
