@@ -19,6 +19,7 @@ from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
+from controller.base.watchdog_mark import last_check_s
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
@@ -122,6 +123,12 @@ class ControllerMetrics(Collector):
                 "headway_lease_age_seconds", "Age of the lease that Slurm's plugin reads", time.time() - lease.time_s
             )
         yield gauge("headway_lease_stale_after_seconds", "Age above which the lease is stale", settings.stale_after_s)
+        if settings.slurm_client != "embedded":  # an emulated Slurm needs no watchdog
+            yield gauge(
+                "headway_watchdog_last_check_timestamp_seconds",
+                "Begin of the watchdog's last check, Unix time; 0: none is known",
+                last_check_s(settings.runtime_dir),
+            )
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)

@@ -40,9 +40,9 @@ PENDING_WITHOUT_SERVER = {"HeadwayFallbackDecides"}
 PENDING_WHEN_KILLED = {"HeadwayControllerDown", "HeadwayJobsHeldWhileAway"}
 EMPTY = {
     "Continued learning", "History that a policy learns from", "Notifications per hour", "Time of a preemption, 95 %",
-    "Reports left out and streams refused, per minute",
+    "Reports left out and streams refused, per minute", "Last check of the watchdog",
 }  # fmt: skip
-"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent that was refused."""
+"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent that was refused, no watchdog."""
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="no prometheus here: apt-get install prometheus"

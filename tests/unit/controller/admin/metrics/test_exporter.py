@@ -15,6 +15,7 @@ from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
+from controller.base.watchdog_mark import mark_check
 from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
@@ -139,6 +140,17 @@ def test_the_age_of_the_lease(folder):
     world = world_in(folder)
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     assert value(make_registry(world), "headway_lease_age_seconds") > 1e8
+
+
+def test_the_last_check_of_the_watchdog(folder):
+    world = world_in(folder)
+    registry, name = make_registry(world), "headway_watchdog_last_check_timestamp_seconds"
+    assert value(registry, name) == 0
+    mark_check(world.settings.runtime_dir)
+    assert value(registry, name) > 0
+    # an emulated Slurm needs no watchdog
+    world.settings = world.settings.model_copy(update={"slurm_client": "embedded"})
+    assert value(registry, name) is None
 
 
 async def test_no_label_grows_with_the_jobs(folder):

@@ -9,7 +9,7 @@ from headway_client.words import JobState
 from controller.web.pages.contention import pairs
 from controller.web.pages.job import WIDTH, timeline
 from controller.web.pages.nodes import racks
-from controller.web.pages.overview import partition_uses, pending_by_reason
+from controller.web.pages.overview import health, partition_uses, pending_by_reason
 from controller.web.pages.placements import colour, parse
 from controller.web.pages.queue import PAGE, Filter, parse_filter, queue_page
 from controller.web.pages.waits import quantile, wait_rows
@@ -38,6 +38,23 @@ def test_pending_jobs_are_counted_by_reason() -> None:
     )
 
     assert [(row.why, row.jobs, row.gpus) for row in pending_by_reason(queue)] == [("for GPUs", 2, 12)]
+
+
+@pytest.mark.parametrize(
+    ("checked_s", "silent", "shown"),
+    [
+        (0.0, False, []),
+        (990.0, False, [("checked 10 s ago", True)]),
+        (400.0, True, [("checked 10 min ago", False)]),
+        (0.0, True, [("has not checked", False)]),
+    ],
+)
+def test_the_health_has_the_watchdog_where_one_is_needed(
+    checked_s: float, silent: bool, shown: list[tuple[str, bool]]
+) -> None:
+    parts = health(Status(watchdog_time_s=checked_s, watchdog_silent=silent), 1000.0, "1 s")
+
+    assert [(part.state, part.good) for part in parts if part.name == "Watchdog"] == shown
 
 
 @pytest.mark.parametrize(
