@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.admin.explain.wait_reason import REASONS, reason_of
 from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
@@ -132,12 +133,20 @@ class ControllerMetrics(Collector):
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
-        roles = [(job, found.role) for job, found in view.jobs()]
+        standings = list(view.jobs())
+        roles = [(job, found.role) for job, found in standings]
         tally = Tally(role for _, role in roles)
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by their role", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
         yield jobs
+        reasons = Tally(reason_of(found) for _, found in standings)
+        yield gauges(
+            "headway_jobs_waiting",
+            "Managed jobs that wait, by what they wait for",
+            "reason",
+            {reason: reasons[reason] for reason in REASONS},
+        )
         now_s = self._controller.clock.now()
         waits = (view.wait_s(job, now_s) for job, role in roles if role is Role.WAITING)
         yield gauge("headway_longest_wait_seconds", "Longest wait of a job that waits now", max(waits, default=0.0))

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
+from controller.admin.metrics.forecast_metrics import ForecastMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
@@ -23,13 +24,18 @@ from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.service import StartForecasts
 from controller.notify.outbox import Receivers
 
 log = structlog.get_logger(__name__)
 
 
 def make_registry(
-    controller: ControllerView, measurement: Measurement | None = None, receivers: Sequence[Receivers] = ()
+    controller: ControllerView,
+    measurement: Measurement | None = None,
+    receivers: Sequence[Receivers] = (),
+    *,
+    forecasts: StartForecasts | None = None,
 ) -> CollectorRegistry:
     """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
@@ -39,6 +45,8 @@ def make_registry(
     PreemptionMetrics(controller, registry)
     if measurement is not None:
         AgentMetrics(measurement, registry)
+    if forecasts is not None:
+        registry.register(ForecastMetrics(controller, forecasts))
     if receivers:
         registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):
@@ -53,6 +61,8 @@ def serve_metrics(
     address: str,
     measurement: Measurement | None = None,
     receivers: Sequence[Receivers] = (),
+    *,
+    forecasts: StartForecasts | None = None,
 ) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
     With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.
@@ -61,7 +71,7 @@ def serve_metrics(
         yield 0
         return
     host, port = parse_metrics_address(address)
-    registry = make_registry(controller, measurement, receivers)
+    registry = make_registry(controller, measurement, receivers, forecasts=forecasts)
     try:
         server = MetricsServer(host, port, registry)
     except OSError as error:

@@ -16,6 +16,8 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.agents.node_table import NodeStatus
 from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measurement
+from controller.forecast.process import ForecastProcess
+from controller.forecast.service import StartForecasts
 from controller.notify.outbox import Outbox
 from policies.api import LearningStatus, PolicySpec
 from tests.unit.controller.worlds.controller_world import world_in
@@ -44,7 +46,9 @@ async def exported(folder: Path) -> list[Metric]:
     world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    return list(make_registry(world, measurement, [Outbox("webhook", lambda _: None)]).collect())
+    forecasts = StartForecasts(ForecastProcess(), world.clock, folder / "journal.sqlite", folder / "tracks")
+    receivers = [Outbox("webhook", lambda _: None)]
+    return list(make_registry(world, measurement, receivers, forecasts=forecasts).collect())
 
 
 def names(families: Iterable[Metric]) -> set[str]:

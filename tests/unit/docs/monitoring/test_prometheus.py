@@ -128,7 +128,8 @@ async def test_alerts_and_panels_of_a_controller_that_lives_and_is_killed(tmp_pa
         await eventually(lambda: _all_evaluated(prometheus))
         await eventually(lambda: _active(prometheus, PENDING_WITHOUT_SERVER))
         assert await prometheus.active() == PENDING_WITHOUT_SERVER
-        # and every panel shows something, except where there is nothing to show
+        # and every panel, after the first estimate of a start, shows something, except where there is nothing to show
+        await eventually(lambda: prometheus.query("headway_start_forecast_wait_seconds"))
         empty = set()
         for path in DASHBOARDS:
             for title, expression in panel_queries(path):
