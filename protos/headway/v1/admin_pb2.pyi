@@ -708,6 +708,7 @@ class Usage(_message.Message):
     SINCE_S_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     ALL_USERS_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     since_s: _builtins.float
     """Beginning, seconds since the Unix epoch."""
     all_users: _builtins.bool
@@ -716,20 +717,57 @@ class Usage(_message.Message):
     def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserUsage]:
         """Most GPU hours first."""
 
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeWaits]:
+        """Waits of the jobs that have ended, by size, the smallest first."""
+
     def __init__(
         self,
         *,
         since_s: _builtins.float = ...,
         users: _abc.Iterable[Global___UserUsage] | None = ...,
         all_users: _builtins.bool = ...,
+        waits: _abc.Iterable[Global___SizeWaits] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_users", b"all_users", "since_s", b"since_s", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_users", b"all_users", "since_s", b"since_s", "users", b"users", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class SizeWaits(_message.Message):
+    """Waits of jobs of one size before their last run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_GPUS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    P50_S_FIELD_NUMBER: _builtins.int
+    P95_S_FIELD_NUMBER: _builtins.int
+    most_gpus: _builtins.int
+    """Upper bound of the size, in GPUs; 0 = all that are larger than 128."""
+    jobs: _builtins.int
+    p50_s: _builtins.float
+    """Median and 95th percentile, seconds."""
+    p95_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        most_gpus: _builtins.int = ...,
+        jobs: _builtins.int = ...,
+        p50_s: _builtins.float = ...,
+        p95_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "most_gpus", b"most_gpus", "p50_s", b"p50_s", "p95_s", b"p95_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SizeWaits: _TypeAlias = SizeWaits  # noqa: Y015
 
 @_typing.final
 class UserUsage(_message.Message):

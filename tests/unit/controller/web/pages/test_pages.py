@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from headway_client import JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, Status
+from headway_client import JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, SizeWaits, Status
 from headway_client.words import JobState
 
+from controller.base.job_sizes import quantile
 from controller.web.pages.contention import pairs
 from controller.web.pages.job import WIDTH, timeline
 from controller.web.pages.nodes import racks
 from controller.web.pages.overview import health, partition_uses, pending_by_reason
 from controller.web.pages.placements import colour, parse
 from controller.web.pages.queue import PAGE, Filter, parse_filter, queue_page
-from controller.web.pages.waits import quantile, wait_rows
+from controller.web.pages.waits import wait_rows
 
 
 def node(name: str, used: int, *partitions: str, available: bool = True, rack: str = "") -> NodeUse:
@@ -113,6 +114,20 @@ def test_quantiles_are_values_that_occurred() -> None:
         ("3 to 4 GPUs", 60, 9),
         ("more than 128 GPUs", 1, None),
     ]
+
+
+def test_waits_of_ended_jobs_have_their_columns() -> None:
+    ended = (
+        SizeWaits(most_gpus=4, jobs=9, p50_s=30.0, p95_s=90.0),
+        SizeWaits(most_gpus=0, jobs=1, p50_s=5.0, p95_s=5.0),
+    )
+    rows = wait_rows(Queue((entry("1", gpus=3, wait_s=60),)), ended)
+
+    assert [(row.size, row.ended, row.ended_p50_s, row.ended_p95_s, row.started) for row in rows] == [
+        ("3 to 4 GPUs", 9, 30.0, 90.0, 1),
+        ("more than 128 GPUs", 1, 5.0, 5.0, 0),
+    ]
+    assert wait_rows(Queue((entry("1", wait_s=60),)))[0].ended_p50_s is None
 
 
 def test_a_pair_is_listed_once_also_where_one_job_is_hidden() -> None:
