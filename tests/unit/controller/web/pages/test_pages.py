@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from headway_client import JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, SizeWaits, Status
+from headway_client import Explanation, JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, SizeWaits, Status
 from headway_client.words import JobState
 
 from controller.base.job_sizes import quantile
 from controller.web.pages.contention import pairs
-from controller.web.pages.job import WIDTH, timeline
+from controller.web.pages.job import WIDTH, facts, timeline
 from controller.web.pages.nodes import racks
 from controller.web.pages.overview import health, partition_uses, pending_by_reason
 from controller.web.pages.placements import colour, parse
@@ -149,3 +149,20 @@ def test_the_timeline_has_waits_and_runs_without_gaps() -> None:
     assert sum(span.width for span in spans) == WIDTH
     assert [span.kind for span in timeline(JobSummary(submit_time_s=1000.0), 1100.0)] == ["waits"]
     assert timeline(JobSummary(), 1100.0) == []
+
+
+def test_facts_of_a_job_have_times_durations_and_units() -> None:
+    times, others = facts(
+        Explanation(
+            facts={
+                "submit_time_s": "1700000000", "wait_s": "5400", "estimate_s": "86400", "gpu_s": "7200", "restarts": "0",
+                "throughput_steps_per_s": "2.5", "estimate_source": "user", "snapshot_digest": "ab", "free_gpus": "",
+            }
+        )
+    )  # fmt: skip
+
+    assert times == [("submit time", 1_700_000_000.0)]
+    assert others == [
+        ("estimate", "24 h"), ("estimate source", "user"), ("GPU time", "2.0 GPU hours"), ("restarts", "0"),
+        ("throughput", "2.5 steps/s"), ("wait", "1 h 30 min"),
+    ]  # fmt: skip
