@@ -72,6 +72,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         slurm_client="" if facts is None else facts.client,
         snapshot_time_s=health.snapshot_time_s,
         snapshot_read_s=health.read_s,
+        plan_s=health.plan_s,
         policy=policy_info(controller.decider),
         decisions=counts.decisions,
         rejects=counts.rejects,

@@ -113,7 +113,9 @@ def _watchdog_line(status: admin_pb2.Status) -> str:
 
 def _decisions_line(status: admin_pb2.Status) -> str:
     guarded = f", {status.guarded} by the policy's guard" if status.guarded else ""
-    return f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected{guarded}"
+    cycle_ms = (status.snapshot_read_s + status.plan_s) * 1000
+    last = f"; last cycle {cycle_ms:.0f} ms" if status.plan_s else ""
+    return f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected{guarded}{last}"
 
 
 def _jobs_line(status: admin_pb2.Status) -> str:

@@ -83,6 +83,7 @@ class Status(_message.Message):
     SLURM_CALLS_FIELD_NUMBER: _builtins.int
     WATCHDOG_TIME_S_FIELD_NUMBER: _builtins.int
     WATCHDOG_SILENT_FIELD_NUMBER: _builtins.int
+    PLAN_S_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -131,6 +132,10 @@ class Status(_message.Message):
     embedded, which needs no watchdog. And true = it should have checked by now.
     """
     watchdog_silent: _builtins.bool
+    plan_s: _builtins.float
+    """Time from the snapshot of the last cycle to its checked plan, seconds; 0 = there was none yet. With the duration of the read it is
+    the time of a cycle, without the steps in Slurm.
+    """
     @_builtins.property
     def policy(self) -> Global___PolicyInfo: ...
     @_builtins.property
@@ -195,10 +200,11 @@ class Status(_message.Message):
         slurm_calls: _abc.Iterable[Global___SlurmCalls] | None = ...,
         watchdog_time_s: _builtins.float = ...,
         watchdog_silent: _builtins.bool = ...,
+        plan_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version", "watchdog_silent", b"watchdog_silent", "watchdog_time_s", b"watchdog_time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "plan_s", b"plan_s", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version", "watchdog_silent", b"watchdog_silent", "watchdog_time_s", b"watchdog_time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -219,3 +219,5 @@ class Status(Message):
     """Begin of the watchdog's last check, seconds since the Unix epoch; 0 = none is known, or Slurm is embedded."""
     watchdog_silent: bool = flag(39)
     """True = the watchdog should have checked by now."""
+    plan_s: float = real(40)
+    """Time from the snapshot of the last cycle to its checked plan, seconds; 0 = there was none yet."""

@@ -108,6 +108,7 @@ async def test_status_shows_controller_policy_jobs_and_nodes(folder):
     assert found.fallbacks == found.decisions > 0
     assert found.lease_time_s == pytest.approx(world.clock.now(), abs=5)
     assert not found.lease_stale
+    assert found.plan_s == world.health.plan_s
     assert "nobody listens" in found.last_error
 
 

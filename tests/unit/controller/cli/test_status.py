@@ -30,3 +30,10 @@ def test_the_watchdog_has_a_line_where_one_is_needed(
 
     assert line.startswith(begin) and bool(line) is bool(begin)
     assert status_colours(status)["watchdog"] == colour
+
+
+def test_the_time_of_the_last_cycle_is_that_of_its_reading_and_its_plan() -> None:
+    line = dict(status_lines(pb.Status(snapshot_read_s=0.04, plan_s=0.012)))["decisions"]
+
+    assert line.endswith("; last cycle 52 ms")
+    assert "cycle" not in dict(status_lines(pb.Status(snapshot_read_s=0.04)))["decisions"]

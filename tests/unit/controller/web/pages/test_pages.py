@@ -130,6 +130,17 @@ def test_waits_of_ended_jobs_have_their_columns() -> None:
     assert wait_rows(Queue((entry("1", wait_s=60),)))[0].ended_p50_s is None
 
 
+@pytest.mark.parametrize(
+    ("placement", "shared"), [("n3:4,n2:8", ("n2", "n3")), ("n7:8", ()), ("", ())], ids=["nodes", "links", "unknown"]
+)
+def test_a_pair_names_the_nodes_that_both_have(placement: str, shared: tuple[str, ...]) -> None:
+    first = entry("1", beside=("2",), placement="n1:8,n2:4,n3:4")
+    (pair,) = pairs(Queue((first, entry("2", placement=placement))))
+    (hidden,) = pairs(Queue((first,)))
+
+    assert (pair.shared_nodes, hidden.shared_nodes) == (shared, None)
+
+
 def test_a_pair_is_listed_once_also_where_one_job_is_hidden() -> None:
     queue = Queue((entry("1", beside=("2", "9"), slowdown=1.2), entry("2", beside=("1",), slowdown=1.7)))
     (first, second) = pairs(queue)
