@@ -24,7 +24,10 @@ from tests.unit.controller.worlds.controller_world import world_in
 
 FOLDER = Path(__file__).parents[4] / "docs/monitoring"
 ALERTS = FOLDER / "headway-alerts.yaml"
-DASHBOARDS = sorted(FOLDER.glob("*.json"))
+NODE_ALERTS = FOLDER / "headway-node-alerts.yaml"
+NODES = FOLDER / "headway-nodes.json"
+"""Alerts and dashboard of the metrics that agents write on their nodes."""
+DASHBOARDS = sorted(set(FOLDER.glob("*.json")) - {NODES})
 
 
 class NoAgents:
@@ -57,9 +60,9 @@ def names(families: Iterable[Metric]) -> set[str]:
     return {family.name + suffixes.get(family.type, "") for family in families}
 
 
-def alerts() -> dict[str, dict[str, Any]]:
+def alerts(path: Path = ALERTS) -> dict[str, dict[str, Any]]:
     """Return every alert by its name."""
-    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    groups = yaml.safe_load(path.read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
@@ -73,4 +76,7 @@ def panel_queries(path: Path) -> Iterator[tuple[str, str]]:
     """Yield title and expression, without Grafana's variables, of every query of a dashboard."""
     for panel in dashboard(path)["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".+")
+            yield (
+                panel["title"],
+                target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".+").replace("$node", ".+"),
+            )
