@@ -39,10 +39,13 @@ def read_ended_use(journal: Path, since_s: float) -> Mapping[str, EndedUse]:
 
 @dataclass(frozen=True, slots=True)
 class EndedWaits:
-    """Ended jobs of one user: their GPUs, and how long they waited for their last run. Both arrays are equally long."""
+    """Ended jobs of one user: their GPUs, and how long they waited for their last run. Both arrays are equally long.
+
+    Bound: the jobs of one reading of the journal.
+    """
 
     gpus: array[int] = field(default_factory=lambda: array("q"))
-    waits_s: array[float] = field(default_factory=lambda: array("d"))
+    past_waits_s: array[float] = field(default_factory=lambda: array("d"))
 
 
 def read_ended_waits(journal: Path, since_s: float) -> Mapping[str, EndedWaits]:
@@ -59,5 +62,5 @@ def read_ended_waits(journal: Path, since_s: float) -> Mapping[str, EndedWaits]:
         for user, gpus, wait_s in well_typed(rows, "text", "number", "number"):
             of_user = found.setdefault(user, EndedWaits())
             of_user.gpus.append(int(gpus))
-            of_user.waits_s.append(wait_s)
+            of_user.past_waits_s.append(wait_s)
     return found

@@ -112,7 +112,7 @@ def _size_waits(users: Iterable[EndedWaits]) -> Iterator[admin_pb2.SizeWaits]:
     """Yield the waits by size, the smallest first; none for a size without jobs."""
     found: dict[int, list[float]] = defaultdict(list)
     for user in users:
-        for gpus, wait_s in zip(user.gpus, user.waits_s, strict=True):
+        for gpus, wait_s in zip(user.gpus, user.past_waits_s, strict=True):
             found[size_class(gpus)].append(wait_s)
     for at in sorted(found):
         most, waits_s = SIZES[at] if at < len(SIZES) else 0, found[at]
