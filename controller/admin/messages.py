@@ -12,6 +12,7 @@ from controller.admin.explain.wait_reason import reason_of
 from controller.base.lease import is_stale, read_lease
 from controller.base.start_text import start_sentence
 from controller.base.text import clip
+from controller.base.watchdog_mark import is_silent, last_check_s
 from controller.forecast.estimate import StartEstimate, Starts, no_starts
 from controller.observe.role import Role, Standing
 from controller.preempt.budget import PreemptionBudget
@@ -58,17 +59,20 @@ def _learning(status: LearningStatus | None) -> admin_pb2.PolicyLearning | None:
 def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     """Return the state of the controller and its policy; `cluster` adds jobs and nodes."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
-    now_s = controller.clock.now()
+    now_s, uptime_s = controller.clock.now(), controller.clock.monotonic() - health.begun_at_s
     lease = read_lease(controller.settings.lease_path)
+    needs_watchdog = controller.settings.slurm_client != "embedded"
+    checked_s = last_check_s(controller.settings.runtime_dir) if needs_watchdog else 0.0
     under_way = controller.preemptions.open.values()
     budget = PreemptionBudget(controller.settings, controller.preemptions.newest(_MOST_PREEMPTIONS), now_s)
     return admin_pb2.Status(
         version=version,
-        uptime_s=controller.clock.monotonic() - health.begun_at_s,
+        uptime_s=uptime_s,
         slurm_version="" if facts is None else "{}.{:02}.{}".format(*facts.version),
         slurm_client="" if facts is None else facts.client,
         snapshot_time_s=health.snapshot_time_s,
         snapshot_read_s=health.read_s,
+        plan_s=health.plan_s,
         policy=policy_info(controller.decider),
         decisions=counts.decisions,
         rejects=counts.rejects,
@@ -81,6 +85,8 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         partitions=controller.settings.partitions,
         lease_time_s=0.0 if lease is None else lease.time_s,
         lease_stale=is_stale(lease, now_s),
+        watchdog_time_s=checked_s,
+        watchdog_silent=needs_watchdog and is_silent(checked_s, now_s, uptime_s),
         preemptions_open=len(under_way),
         troubles=controller.tasks.troubles,
         preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),

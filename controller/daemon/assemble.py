@@ -168,7 +168,9 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))
-    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement, receivers, cluster))
+    stack.enter_context(
+        serve_metrics(controller, settings.metrics_address, measurement, receivers, cluster, forecasts=forecasts)
+    )
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier, trail: AuditTrail) -> None:

@@ -44,7 +44,7 @@ def main() -> int:
     found = answer(replace(request, cpu_s=left_s), runs, tracks)
     with suppress(OSError):  # a full disk costs the memory of past errors, not the estimate
         _write_tracks(path, tracks)
-    sys.stdout.buffer.write(found.encode())
+    sys.stdout.buffer.write(replace(found, held=tracks.held, missed=tracks.missed).encode())
     return 0
 
 

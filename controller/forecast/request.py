@@ -75,14 +75,17 @@ class Answer:
     stand_in: str
     """Policy whose rule stood in for that of the deciding policy; empty: its own."""
     waits: Sequence[Waits]
+    held: int = 0
+    missed: int = 0
+    """Numbers of earlier ranges whose jobs started within and outside them, in all."""
 
     def encode(self) -> bytes:
         """Return the answer as JSON."""
         rows = [(one.row, one.earliest_s, one.median_s, one.latest_s, one.held, one.known) for one in self.waits]
-        return json.dumps({"stand_in": self.stand_in, "waits": rows}).encode()
+        return json.dumps({"stand_in": self.stand_in, "waits": rows, "held": self.held, "missed": self.missed}).encode()
 
 
 def decode_answer(data: bytes) -> Answer:
     """Return the answer that `encode` wrote. Raises ValueError, TypeError or KeyError for anything else."""
     read = json.loads(data)
-    return Answer(str(read["stand_in"]), [Waits(*one) for one in read["waits"]])
+    return Answer(str(read["stand_in"]), [Waits(*one) for one in read["waits"]], int(read["held"]), int(read["missed"]))

@@ -47,6 +47,11 @@ class StartForecasts:
         """Bound: the jobs that waited at the last forecast."""
         self._known: frozenset[JobKey] = frozenset()
         """Jobs that waited at the last forecast."""
+        self.answered_s = 0.0
+        """Time of the state of the newest estimates, seconds since the Unix epoch; 0: there are none yet."""
+        self.held = 0
+        self.missed = 0
+        """Numbers of ranges whose jobs started within and outside them, as the forecasting process counts them."""
         self._made_s = -math.inf
         self._took_s = 0.0
         self._problem = ""
@@ -84,6 +89,8 @@ class StartForecasts:
             self._took_s = self._clock.monotonic() - begin_s
         self._problem = ""
         self._estimates = _estimates(result, found)
+        self.answered_s = result.observation.state.time_s
+        self.held, self.missed = found.held, found.missed
 
     def _request(self, result: CycleResult, policy: str) -> Request:
         observation = result.observation

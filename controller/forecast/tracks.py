@@ -34,6 +34,9 @@ class Tracks:
     """Bound: `MOST_OPEN`."""
     ended: list[Track] = field(default_factory=list)
     """Bound: `MOST_ENDED`."""
+    held: int = 0
+    missed: int = 0
+    """Numbers of ranges whose jobs started within and outside them, in all: also of those that are no longer kept."""
 
     def settle(self, started: Mapping[StoredKey, float], waiting: Callable[[StoredKey], bool], now_s: float) -> None:
         """End the ranges of jobs that have started, by their start; those of jobs that are gone otherwise are dropped."""
@@ -41,7 +44,10 @@ class Tracks:
             key = followed[:2]
             start_s = started.get(key)
             if start_s is not None and start_s >= track.made_s:
-                self.ended.append(replace(track, wait_s=start_s - track.made_s))
+                wait_s = start_s - track.made_s
+                self.ended.append(replace(track, wait_s=wait_s))
+                has_held = track.shown_s[0] <= wait_s <= track.shown_s[-1]
+                self.held, self.missed = self.held + has_held, self.missed + (not has_held)
             elif start_s is None and waiting(key) and now_s - track.made_s <= OLDEST_S:
                 continue
             del self.open[followed]
@@ -63,6 +69,8 @@ class Tracks:
                 "version": _VERSION,
                 "open": [[*followed, *_row(track)] for followed, track in self.open.items()],
                 "ended": [[*_row(track), track.wait_s] for track in self.ended],
+                "held": self.held,
+                "missed": self.missed,
             }
         )
 
@@ -78,9 +86,11 @@ def tracks_of(text: str) -> Tracks:
             for job_id, submit_s, horizon, *row in read["open"]
         }
         ended = [_track(row, _number(wait_s)) for *row, wait_s in read["ended"]]
+        # Files of earlier versions have no numbers.
+        held, missed = (int(_number(read.get(name, 0))) for name in ("held", "missed"))
     except (ValueError, TypeError, KeyError, RecursionError):
         return Tracks()
-    return Tracks(dict(list(open_.items())[:MOST_OPEN]), ended[-MOST_ENDED:])
+    return Tracks(dict(list(open_.items())[:MOST_OPEN]), ended[-MOST_ENDED:], held, missed)
 
 
 def _row(track: Track) -> list[float]:

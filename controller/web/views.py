@@ -105,8 +105,9 @@ class Views:
 
     async def waits(self, request: Request, user: str) -> Response:
         """Show waits by size."""
-        answer = await _or_page(self._source.queue(user))
-        return await self._renderer.page(request, "waits.html", user, rows=waits.wait_rows(answer))
+        answer, past = await _or_page(self._source.queue(user)), await _or_page(self._source.usage(user))
+        rows = await asyncio.to_thread(waits.wait_rows, answer, past.waits)
+        return await self._renderer.page(request, "waits.html", user, rows=rows, usage=past)
 
     async def usage(self, request: Request, user: str) -> Response:
         """Show the GPU time of users."""

@@ -29,6 +29,9 @@ _BY_OBSTACLE = {
     Obstacle.OTHER: _SLURM,
 }
 
+REASONS = tuple(dict.fromkeys((*_BY_ROLE.values(), *_BY_OBSTACLE.values())))
+"""Every phrase that `reason_of` returns for jobs that wait."""
+
 
 def reason_of(found: Standing) -> str:
     """Return what a job waits for, as the end of "it waited 5 min"; empty if it does not wait.

@@ -15,10 +15,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.admin.explain.wait_reason import REASONS, reason_of
 from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
+from controller.base.watchdog_mark import last_check_s
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
@@ -122,15 +124,29 @@ class ControllerMetrics(Collector):
                 "headway_lease_age_seconds", "Age of the lease that Slurm's plugin reads", time.time() - lease.time_s
             )
         yield gauge("headway_lease_stale_after_seconds", "Age above which the lease is stale", settings.stale_after_s)
+        if settings.slurm_client != "embedded":  # an emulated Slurm needs no watchdog
+            yield gauge(
+                "headway_watchdog_last_check_timestamp_seconds",
+                "Begin of the watchdog's last check, Unix time; 0: none is known",
+                last_check_s(settings.runtime_dir),
+            )
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
-        roles = [(job, found.role) for job, found in view.jobs()]
+        standings = list(view.jobs())
+        roles = [(job, found.role) for job, found in standings]
         tally = Tally(role for _, role in roles)
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by their role", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
         yield jobs
+        reasons = Tally(reason_of(found) for _, found in standings)
+        yield gauges(
+            "headway_jobs_waiting",
+            "Managed jobs that wait, by what they wait for",
+            "reason",
+            {reason: reasons[reason] for reason in REASONS},
+        )
         now_s = self._controller.clock.now()
         waits = (view.wait_s(job, now_s) for job, role in roles if role is Role.WAITING)
         yield gauge("headway_longest_wait_seconds", "Longest wait of a job that waits now", max(waits, default=0.0))

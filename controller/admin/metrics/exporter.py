@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
+from controller.admin.metrics.forecast_metrics import ForecastMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
@@ -24,6 +25,7 @@ from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.service import StartForecasts
 from controller.notify.outbox import Receivers
 
 log = structlog.get_logger(__name__)
@@ -34,6 +36,8 @@ def make_registry(
     measurement: Measurement | None = None,
     receivers: Sequence[Receivers] = (),
     cluster: str | None = None,
+    *,
+    forecasts: StartForecasts | None = None,
 ) -> CollectorRegistry:
     """Return a registry with all metrics of that controller; it follows the controller's cycles from now on.
 
@@ -48,6 +52,8 @@ def make_registry(
         AgentMetrics(measurement, registry)
     if cluster is not None:
         registry.register(PartMetrics(cluster))
+    if forecasts is not None:
+        registry.register(ForecastMetrics(controller, forecasts))
     if receivers:
         registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):
@@ -63,6 +69,8 @@ def serve_metrics(
     measurement: Measurement | None = None,
     receivers: Sequence[Receivers] = (),
     cluster: str | None = None,
+    *,
+    forecasts: StartForecasts | None = None,
 ) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
     With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.
@@ -70,7 +78,7 @@ def serve_metrics(
     if not address:
         yield 0
         return
-    with _serve(address, make_registry(controller, measurement, receivers, cluster)) as port:
+    with _serve(address, make_registry(controller, measurement, receivers, cluster, forecasts=forecasts)) as port:
         yield port
 
 

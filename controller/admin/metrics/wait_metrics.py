@@ -5,13 +5,12 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Histogram
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.base.job_sizes import SIZES, size_class
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Upper bounds of the sizes, in GPUs; larger jobs have the label "more"."""
-
 _MORE = "more"
+"""Label of jobs that are larger than the last of SIZES."""
 _SECONDS = (
     10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0, 86_400.0, 172_800.0, 604_800.0,
 )  # fmt: skip
@@ -52,4 +51,5 @@ class WaitMetrics:
 
 def size_of(gpus: int) -> str:
     """Return the label of a job with that number of GPUs."""
-    return next((str(most) for most in SIZES if gpus <= most), _MORE)
+    at = size_class(gpus)
+    return str(SIZES[at]) if at < len(SIZES) else _MORE

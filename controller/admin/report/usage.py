@@ -1,19 +1,23 @@
-"""GPU time of users: of ended jobs by the journal, of the others by the last cycle."""
+"""GPU time of users, and waits of their jobs: of ended jobs by the journal, of the others by the last cycle."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
+from controller.base.job_sizes import SIZES, quantile, size_class
 from controller.cycle.changes import allocated_gpus, uncounted_run_s
 from controller.observe.role import Role
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.usage import EndedUse, read_ended_use
+from controller.state.usage import EndedUse, EndedWaits, read_ended_use, read_ended_waits
 from protos.headway.v1 import admin_pb2
 
 USAGE_S = 7 * 86_400.0
@@ -25,6 +29,18 @@ _WAITING = frozenset({Role.WAITING, Role.YIELDED, Role.INELIGIBLE})
 _RUNNING = frozenset({Role.RUNNING, Role.STARTING})
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Ended jobs of the journal by user: their GPU time, and their waits."""
+
+    use: Mapping[str, EndedUse]
+    waits: Mapping[str, EndedWaits]
+
+
+def _read_ended(journal: Path, since_s: float) -> _Ended:
+    return _Ended(read_ended_use(journal, since_s), read_ended_waits(journal, since_s))
+
+
 class UsageReports:
     """Usage of all users. Invariant: the journal is read at most once a minute, and once after each cycle in which jobs have ended,
     and not in the event loop's thread.
@@ -32,8 +48,8 @@ class UsageReports:
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
-        self._ended: tuple[float, float, Mapping[str, EndedUse]] | None = None
-        """When the journal was read, from when on it counted, and the use of ended jobs."""
+        self._ended: tuple[float, float, _Ended] | None = None
+        """When the journal was read, from when on it counted, and its ended jobs."""
         self._counted: frozenset[JobKey] = frozenset()
         """Ended jobs, as of the last cycle before that. Bound: the jobs of one snapshot."""
         self._reading = asyncio.Lock()
@@ -44,19 +60,20 @@ class UsageReports:
             view, since_s, ended = await self._read_with_view()
         message = admin_pb2.Usage(since_s=since_s, all_users=not private)
         found = _present(view, self._viewer.controller.clock.now() - since_s)
-        for name, use in ended.items():
+        for name, use in ended.use.items():
             row = found.setdefault(name, admin_pb2.UserUsage(user=name))
             row.jobs_ended = use.jobs
             row.gpu_hours += use.gpu_s / 3600.0
         for name, factor in self._fair_shares().items():
             if name in found:
                 found[name].fair_share = factor
+        message.waits.extend(_size_waits(of for name, of in ended.waits.items() if not private or name == user))
         rows = [row for name, row in found.items() if not private or name == user]
         message.users.extend(sorted(rows, key=lambda row: (-row.gpu_hours, row.user)))
         return message
 
-    async def _read_with_view(self) -> tuple[CycleView, float, Mapping[str, EndedUse]]:
-        """Return the last cycle, and the use of ended jobs that has each job that has ended by then."""
+    async def _read_with_view(self) -> tuple[CycleView, float, _Ended]:
+        """Return the last cycle, and the ended jobs of the journal, with each job that has ended by then."""
         for _ in range(_MOST_READS):  # a cycle may end during a reading
             view = self._viewer.require_view()
             ended = _ended_jobs(view)
@@ -68,13 +85,13 @@ class UsageReports:
                 break
         return view, *use
 
-    async def _read(self) -> tuple[float, Mapping[str, EndedUse]]:
+    async def _read(self) -> tuple[float, _Ended]:
         controller = self._viewer.controller
         now_s = controller.clock.now()
         if self._ended is None or not 0 <= now_s - self._ended[0] <= _FRESH_S:
             since_s = now_s - USAGE_S
             try:
-                ended = await asyncio.to_thread(read_ended_use, controller.journal.path, since_s)
+                ended = await asyncio.to_thread(_read_ended, controller.journal.path, since_s)
             except sqlite3.Error as error:
                 raise CallRefused(
                     Reason.JOURNAL_FAILED, f"{controller.journal.path} cannot be read: {error}"
@@ -89,6 +106,19 @@ class UsageReports:
         for (_, user, _), factor in {} if priorities is None else priorities.shares.fair_share.items():
             found[user] = max(factor, found.get(user, 0.0))
         return found
+
+
+def _size_waits(users: Iterable[EndedWaits]) -> Iterator[admin_pb2.SizeWaits]:
+    """Yield the waits by size, the smallest first; none for a size without jobs."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for user in users:
+        for gpus, wait_s in zip(user.gpus, user.past_waits_s, strict=True):
+            found[size_class(gpus)].append(wait_s)
+    for at in sorted(found):
+        most, waits_s = SIZES[at] if at < len(SIZES) else 0, found[at]
+        yield admin_pb2.SizeWaits(
+            most_gpus=most, jobs=len(waits_s), p50_s=quantile(waits_s, 0.5) or 0.0, p95_s=quantile(waits_s, 0.95) or 0.0
+        )
 
 
 def _present(view: CycleView, longest_s: float) -> dict[str, admin_pb2.UserUsage]:

@@ -44,6 +44,7 @@ def status_lines(status: admin_pb2.Status) -> list[tuple[str, str]]:
         ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
         ("slurm", _slurm_line(status)),
         ("lease", _lease_line(status)),
+        *([("watchdog", line)] if (line := _watchdog_line(status)) else []),
         ("partitions", ", ".join(status.partitions)),
         ("policy", policy_line(status.policy)),
         *learning_lines(status.policy.learning),
@@ -72,7 +73,8 @@ def status_lines(status: admin_pb2.Status) -> list[tuple[str, str]]:
 
 def status_colours(status: admin_pb2.Status) -> dict[str, str]:
     """Return the colours of lines by their name."""
-    return {"last error": "red", "trouble": "red", "lease": "red" if status.lease_stale else ""}
+    lease, watchdog = ("red" if bad else "" for bad in (status.lease_stale, status.watchdog_silent))
+    return {"last error": "red", "trouble": "red", "lease": lease, "watchdog": watchdog}
 
 
 def _gpus_line(status: admin_pb2.Status) -> str:
@@ -100,9 +102,20 @@ def _lease_line(status: admin_pb2.Status) -> str:
     return f"renewed {age} ago" + (", STALE: Slurm schedules without Headway" if status.lease_stale else "")
 
 
+def _watchdog_line(status: admin_pb2.Status) -> str:
+    """Return the line on the watchdog; empty where none is needed, in the first minutes, and for an older controller."""
+    checked_s = status.watchdog_time_s
+    text = f"checked {duration(time.time() - checked_s)} ago" if checked_s else "has not checked"
+    if status.watchdog_silent:
+        return f"{text}, SILENT: held jobs stay held if the controller fails (systemctl status headway-watchdog.timer)"
+    return text if checked_s else ""
+
+
 def _decisions_line(status: admin_pb2.Status) -> str:
     guarded = f", {status.guarded} by the policy's guard" if status.guarded else ""
-    return f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected{guarded}"
+    cycle_ms = (status.snapshot_read_s + status.plan_s) * 1000
+    last = f"; last cycle {cycle_ms:.0f} ms" if status.plan_s else ""
+    return f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected{guarded}{last}"
 
 
 def _jobs_line(status: admin_pb2.Status) -> str:

@@ -14,6 +14,7 @@ from controller.base.clock import RealClock
 from controller.base.errors import SlurmError
 from controller.base.lease import is_stale, read_lease
 from controller.base.turn import watchdog_turn
+from controller.base.watchdog_mark import mark_check
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.slurm.user_holds import HoldFolder
 
@@ -43,6 +44,7 @@ async def check_once(read: Callable[[], tuple[ControllerSettings, str]]) -> int:
     """Check once, and return the exit status. Never raises: an unexpected error ends this check, and the next may succeed."""
     try:
         settings, problem = read()
+        mark_check(settings.runtime_dir)
         if problem:
             log.error(
                 "settings_not_in_order", problem=problem, effect="valid keys are used, the others have their defaults"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from headway_client import Queue, QueueEntry
 
+from controller.web.pages.placements import parse
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -15,6 +17,8 @@ class Pair:
     second_id: str
     second: QueueEntry | None
     """None: a job that this user may not see, or that Headway does not manage."""
+    shared_nodes: tuple[str, ...] | None
+    """Nodes of both, whose hosts and links they share; empty: they share links above their nodes; None: the second is hidden."""
 
     @property
     def worst(self) -> float:
@@ -28,8 +32,17 @@ def pairs(queue: Queue) -> list[Pair]:
     found: dict[tuple[str, ...], Pair] = {}
     for entry in queue.entries:
         for other in entry.beside:
-            found.setdefault(tuple(sorted((entry.job_id, other))), Pair(entry, other, by_id.get(other)))
+            key = tuple(sorted((entry.job_id, other)))
+            if key not in found:
+                second = by_id.get(other)
+                found[key] = Pair(entry, other, second, None if second is None else _shared_nodes(entry, second))
     return sorted(found.values(), key=lambda pair: -pair.worst)
+
+
+def _shared_nodes(first: QueueEntry, second: QueueEntry) -> tuple[str, ...]:
+    """Return the names of the nodes that both have, in the order of the first one's placement."""
+    others = {name for name, _ in parse(second.placement)}
+    return tuple(name for name, _ in parse(first.placement) if name in others)
 
 
 def idle(queue: Queue) -> list[QueueEntry]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from headway_client import Explanation, JobSummary
 
+from controller.base.text import duration
+
 WIDTH = 1000
 """Width of the timeline, in units of its drawing."""
 _CLOCKS_S = 5.0
@@ -58,7 +60,7 @@ def timeline(report: JobSummary, now_s: float) -> list[Span]:
 
 
 def facts(explanation: Explanation) -> tuple[list[tuple[str, float]], list[tuple[str, str]]]:
-    """Return the facts that are times, seconds since the Unix epoch, and the others, with names for people."""
+    """Return the facts that are times, seconds since the Unix epoch, and the others, with names and values for people."""
     times, others = [], []
     for name, value in sorted(explanation.facts.items()):
         if name in _HIDDEN or not value:
@@ -67,15 +69,24 @@ def facts(explanation: Explanation) -> tuple[list[tuple[str, float]], list[tuple
         if time_s is not None and time_s > 1e8:
             times.append((_called(name.removesuffix("_s")), time_s))
         else:
-            others.append((_called(name), value))
+            others.append(_shown(name, value))
     return times, others
 
 
+def _shown(name: str, value: str) -> tuple[str, str]:
+    """Return name and value of a fact that is no time, in the words of the other pages."""
+    seconds = _number(value)
+    if name == "gpu_s" and seconds is not None:
+        return "GPU time", f"{seconds / 3600.0:.1f} GPU hours"
+    if name.endswith("_steps_per_s"):
+        return _called(name.removesuffix("_steps_per_s")), f"{value} steps/s"
+    if name.endswith("_s") and seconds is not None:
+        return _called(name.removesuffix("_s")), duration(seconds)
+    return _called(name), value
+
+
 def _called(name: str) -> str:
-    """Return the name of a fact as words, with its unit in brackets."""
-    for end, unit in (("_steps_per_s", "steps/s"), ("_s", "s"), ("_mib", "MiB")):
-        if name.endswith(end):
-            return f"{name.removesuffix(end).replace('_', ' ')} ({unit})"
+    """Return the name of a fact as words."""
     return name.replace("_", " ")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from headway_client import NodeUse, Queue, QueueEntry, Status
 
+from controller.base.text import duration
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionUse:
@@ -78,7 +80,7 @@ def _by_reason(entries: Iterable[QueueEntry]) -> list[Waiting]:
 
 
 def health(status: Status, now_s: float, ago: str) -> list[Health]:
-    """Return the health of controller, policy, lease and agents. `ago` is the age of the snapshot as text."""
+    """Return the health of controller, policy, lease, watchdog and agents. `ago` is the age of the snapshot as text."""
     read, error = bool(status.snapshot_time_s), other_error(status)
     controller = Health(
         "Controller",
@@ -95,7 +97,18 @@ def health(status: Status, now_s: float, ago: str) -> list[Health]:
     )
     age = f"{max(now_s - status.lease_time_s, 0.0):.0f} s old" if status.lease_time_s else ""
     state = "stale: Slurm schedules by itself" if status.lease_stale else "renewed"
-    return [controller, deciding, Health("Lease", not status.lease_stale, state, age), _agents(status)]
+    lease = Health("Lease", not status.lease_stale, state, age)
+    return [controller, deciding, lease, *_watchdog(status, now_s), _agents(status)]
+
+
+def _watchdog(status: Status, now_s: float) -> list[Health]:
+    """Return the watchdog's health; empty where none is needed, in the first minutes, and for an older controller."""
+    checked_s, silent = status.watchdog_time_s, status.watchdog_silent
+    if not checked_s and not silent:
+        return []
+    checked = f"checked {duration(now_s - checked_s)} ago" if checked_s else "has not checked"
+    text = "held jobs stay held if the controller fails" if silent else ""
+    return [Health("Watchdog", not silent, checked, text)]
 
 
 def _agents(status: Status) -> Health:

@@ -1,15 +1,16 @@
-"""Waits by size: of the jobs that run now until their start, and of those that wait until now."""
+"""Waits by size: of the jobs that have ended lately, of those that run now until their start, and of those that wait until now."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway_client import Queue, QueueEntry
+from headway_client import Queue, QueueEntry, SizeWaits
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Upper bounds of the sizes, in GPUs."""
+from controller.base.job_sizes import SIZES, quantile, size_class
+
+_NONE = SizeWaits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,9 @@ class WaitRow:
     """Waits of the jobs of one size."""
 
     size: str
+    ended: int
+    ended_p50_s: float | None
+    ended_p95_s: float | None
     started: int
     started_p50_s: float | None
     started_p95_s: float | None
@@ -25,37 +29,25 @@ class WaitRow:
     waiting_p95_s: float | None
 
 
-def wait_rows(queue: Queue) -> list[WaitRow]:
-    """Return a row for each size of which there are jobs, the smallest first."""
+def wait_rows(queue: Queue, ended: Sequence[SizeWaits] = ()) -> list[WaitRow]:
+    """Return a row for each size of which there are jobs, the smallest first. `ended`: waits of jobs that have ended."""
     found: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for entry in queue.entries:
         if entry.num_gpus and (entry.state == "running" or _waits(entry)):
-            found[_size(entry.num_gpus)][_waits(entry)].append(entry.wait_s)
-    return [_row(size, *found[size]) for size in sorted(found)]
+            found[size_class(entry.num_gpus)][_waits(entry)].append(entry.wait_s)
+    past = {size_class(waits.most_gpus) if waits.most_gpus else len(SIZES): waits for waits in ended}
+    return [_row(size, past.get(size, _NONE), *found[size]) for size in sorted(found.keys() | past.keys())]
 
 
 def _waits(entry: QueueEntry) -> bool:
     return entry.state in {"waiting", "yielded"}
 
 
-def _row(size: int, started: Sequence[float], waiting: Sequence[float]) -> WaitRow:
+def _row(size: int, ended: SizeWaits, started: Sequence[float], waiting: Sequence[float]) -> WaitRow:
     return WaitRow(
-        _words(size), len(started), quantile(started, 0.5), quantile(started, 0.95), len(waiting),
-        quantile(waiting, 0.5), quantile(waiting, 0.95),
+        _words(size), ended.jobs, ended.p50_s if ended.jobs else None, ended.p95_s if ended.jobs else None, len(started),
+        quantile(started, 0.5), quantile(started, 0.95), len(waiting), quantile(waiting, 0.5), quantile(waiting, 0.95),
     )  # fmt: skip
-
-
-def quantile(values: Iterable[float], share: float) -> float | None:
-    """Return the smallest value that so large a share of the values does not exceed; None: there are no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    return ordered[max(-int(-len(ordered) * share // 1) - 1, 0)]
-
-
-def _size(gpus: int) -> int:
-    """Return the position of the size in SIZES; the last one is for larger jobs."""
-    return next((at for at, most in enumerate(SIZES) if gpus <= most), len(SIZES))
 
 
 def _words(at: int) -> str:

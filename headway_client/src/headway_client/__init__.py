@@ -31,7 +31,7 @@ from headway_client.answers.status import (
     SlurmCalls,
     Status,
 )
-from headway_client.answers.usage import Usage, UserUsage
+from headway_client.answers.usage import SizeWaits, Usage, UserUsage
 from headway_client.errors import (
     AnswerTimeoutError,
     AnswerTooLargeError,
@@ -114,6 +114,7 @@ __all__ = [
     "RequestedProfile",
     "ScalingRow",
     "SilentNode",
+    "SizeWaits",
     "SkewedNode",
     "SlowdownRows",
     "SlurmCalls",

@@ -81,6 +81,9 @@ class Status(_message.Message):
     PREEMPTION_BUDGET_FIELD_NUMBER: _builtins.int
     PREEMPTION_BUDGET_LEFT_FIELD_NUMBER: _builtins.int
     SLURM_CALLS_FIELD_NUMBER: _builtins.int
+    WATCHDOG_TIME_S_FIELD_NUMBER: _builtins.int
+    WATCHDOG_SILENT_FIELD_NUMBER: _builtins.int
+    PLAN_S_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -124,6 +127,15 @@ class Status(_message.Message):
     preemption_budget: _builtins.int
     """Stops by threshold and policies that preemption_budget_per_hour allows, and how many of them are left now."""
     preemption_budget_left: _builtins.int
+    watchdog_time_s: _builtins.float
+    """Begin of the watchdog's last check on the controller's machine, seconds since the Unix epoch; 0 = none is known, or Slurm is
+    embedded, which needs no watchdog. And true = it should have checked by now.
+    """
+    watchdog_silent: _builtins.bool
+    plan_s: _builtins.float
+    """Time from the snapshot of the last cycle to its checked plan, seconds; 0 = there was none yet. With the duration of the read it is
+    the time of a cycle, without the steps in Slurm.
+    """
     @_builtins.property
     def policy(self) -> Global___PolicyInfo: ...
     @_builtins.property
@@ -186,10 +198,13 @@ class Status(_message.Message):
         preemption_budget: _builtins.int = ...,
         preemption_budget_left: _builtins.int = ...,
         slurm_calls: _abc.Iterable[Global___SlurmCalls] | None = ...,
+        watchdog_time_s: _builtins.float = ...,
+        watchdog_silent: _builtins.bool = ...,
+        plan_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "plan_s", b"plan_s", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version", "watchdog_silent", b"watchdog_silent", "watchdog_time_s", b"watchdog_time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -699,6 +714,7 @@ class Usage(_message.Message):
     SINCE_S_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     ALL_USERS_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     since_s: _builtins.float
     """Beginning, seconds since the Unix epoch."""
     all_users: _builtins.bool
@@ -707,20 +723,57 @@ class Usage(_message.Message):
     def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserUsage]:
         """Most GPU hours first."""
 
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeWaits]:
+        """Waits of the jobs that have ended, by size, the smallest first."""
+
     def __init__(
         self,
         *,
         since_s: _builtins.float = ...,
         users: _abc.Iterable[Global___UserUsage] | None = ...,
         all_users: _builtins.bool = ...,
+        waits: _abc.Iterable[Global___SizeWaits] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_users", b"all_users", "since_s", b"since_s", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_users", b"all_users", "since_s", b"since_s", "users", b"users", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class SizeWaits(_message.Message):
+    """Waits of jobs of one size before their last run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_GPUS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    P50_S_FIELD_NUMBER: _builtins.int
+    P95_S_FIELD_NUMBER: _builtins.int
+    most_gpus: _builtins.int
+    """Upper bound of the size, in GPUs; 0 = all that are larger than 128."""
+    jobs: _builtins.int
+    p50_s: _builtins.float
+    """Median and 95th percentile, seconds."""
+    p95_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        most_gpus: _builtins.int = ...,
+        jobs: _builtins.int = ...,
+        p50_s: _builtins.float = ...,
+        p95_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "most_gpus", b"most_gpus", "p50_s", b"p50_s", "p95_s", b"p95_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SizeWaits: _TypeAlias = SizeWaits  # noqa: Y015
 
 @_typing.final
 class UserUsage(_message.Message):

@@ -215,3 +215,9 @@ class Status(Message):
     """Number of them that are left now."""
     slurm_calls: tuple[SlurmCalls, ...] = many(37, SlurmCalls)
     """Calls to Slurm since the controller started, by verb; the one that took most time first."""
+    watchdog_time_s: float = real(38)
+    """Begin of the watchdog's last check, seconds since the Unix epoch; 0 = none is known, or Slurm is embedded."""
+    watchdog_silent: bool = flag(39)
+    """True = the watchdog should have checked by now."""
+    plan_s: float = real(40)
+    """Time from the snapshot of the last cycle to its checked plan, seconds; 0 = there was none yet."""

@@ -25,6 +25,19 @@ class UserUsage(Message):
 
 
 @dataclass(frozen=True)
+class SizeWaits(Message):
+    """Waits of jobs of one size before their last run."""
+
+    most_gpus: int = u32(1)
+    """Upper bound of the size, in GPUs; 0 = all that are larger than 128."""
+    jobs: int = u64(2)
+    p50_s: float = real(3)
+    """Median, seconds."""
+    p95_s: float = real(4)
+    """95th percentile, seconds."""
+
+
+@dataclass(frozen=True)
 class Usage(Message):
     """GPU time of users."""
 
@@ -34,3 +47,5 @@ class Usage(Message):
     """Most GPU hours first."""
     all_users: bool = flag(3)
     """False = only that of the caller."""
+    waits: tuple[SizeWaits, ...] = many(4, SizeWaits)
+    """Waits of the jobs that have ended, by size, the smallest first."""

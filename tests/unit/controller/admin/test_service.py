@@ -26,6 +26,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
 from controller.base.lease import Lease, write_lease
+from controller.base.watchdog_mark import MARK_FILE, SILENT_AFTER_S, mark_check
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
@@ -107,7 +108,36 @@ async def test_status_shows_controller_policy_jobs_and_nodes(folder):
     assert found.fallbacks == found.decisions > 0
     assert found.lease_time_s == pytest.approx(world.clock.now(), abs=5)
     assert not found.lease_stale
+    assert found.plan_s == world.health.plan_s
     assert "nobody listens" in found.last_error
+
+
+async def test_status_shows_the_last_check_of_the_watchdog(folder):
+    world = world_in(folder)
+    async with served(world) as (_, status):
+        # before its first check, it is not yet missed
+        found = await status.GetStatus(pb.GetStatusRequest())
+        assert (found.watchdog_time_s, found.watchdog_silent) == (0.0, False)
+        # when it checks
+        mark_check(world.settings.runtime_dir)
+        found = await status.GetStatus(pb.GetStatusRequest())
+        assert found.watchdog_time_s > 0
+        # when its timer has been stopped for a while
+        await world.clock.advance(SILENT_AFTER_S + 1)
+        checked_s = world.clock.now() - SILENT_AFTER_S - 1
+        os.utime(world.settings.runtime_dir / MARK_FILE, (checked_s, checked_s))
+        found = await status.GetStatus(pb.GetStatusRequest())
+        assert (found.watchdog_time_s, found.watchdog_silent) == (pytest.approx(checked_s), True)
+
+
+async def test_an_embedded_slurm_misses_no_watchdog(folder):
+    world = world_in(folder)
+    world.settings = world.settings.model_copy(update={"slurm_client": "embedded"})
+    await world.clock.advance(SILENT_AFTER_S + 1)
+    mark_check(world.settings.runtime_dir)
+    async with served(world) as (_, status):
+        found = await status.GetStatus(pb.GetStatusRequest())
+    assert (found.watchdog_time_s, found.watchdog_silent) == (0.0, False)
 
 
 async def test_a_node_in_maintenance_is_not_available_to_users(folder):

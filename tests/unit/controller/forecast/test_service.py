@@ -24,13 +24,14 @@ class FakeForecaster:
     def __init__(self):
         self.requests = []
         self.fails = False
+        self.held = self.missed = 0
 
     async def answer(self, request):
         self.requests.append(decode_request(request))
         if self.fails:
             raise ForecastError("no processor")
         pending = self.requests[-1].state.pending.tolist()
-        return Answer("", [Waits(row, 60.0, 120.0, 300.0, 8, 10) for row in pending])
+        return Answer("", [Waits(row, 60.0, 120.0, 300.0, 8, 10) for row in pending], self.held, self.missed)
 
 
 @pytest.fixture

@@ -28,6 +28,17 @@ def test_a_start_ends_a_range() -> None:
     assert list(tracks.open) == [(*OTHER, 0)]
 
 
+def test_ranges_that_held_and_those_that_did_not_are_counted_for_good() -> None:
+    tracks = followed(ONE, OTHER)
+    tracks.settle({ONE: 100.0 + RAW[1], OTHER: 101.0 + RAW[-1]}, nobody, 5000.0)
+    tracks.ended.clear()
+
+    assert (tracks_of(tracks.text()).held, tracks_of(tracks.text()).missed) == (1, 1)
+    # a file of an earlier version has no such numbers
+    earlier = tracks_of('{"version": 1, "open": [], "ended": []}')
+    assert (earlier.held, earlier.missed) == (0, 0)
+
+
 def test_a_job_that_is_gone_without_a_start_says_nothing() -> None:
     tracks = followed(ONE)
     tracks.settle({}, nobody, 130.0)

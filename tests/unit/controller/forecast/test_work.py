@@ -142,5 +142,5 @@ def test_requests_and_answers_pass_through_the_pipe() -> None:
     assert (again.ending, again.free_s, again.start_s) == ([0], [2.5], [1.5])
     assert again.state.jobs.num_gpus.tolist() == [8, 8]
 
-    found = Answer("fifo-skip", [Waits(1, 1.0, 2.0, None, 3, 4)])
+    found = Answer("fifo-skip", [Waits(1, 1.0, 2.0, None, 3, 4)], 5, 6)
     assert decode_answer(found.encode()) == found

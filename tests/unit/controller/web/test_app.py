@@ -115,6 +115,7 @@ def test_nodes_idle_waits_preemptions_and_pairs(cluster: Site) -> None:
         waits = page(client, "/waits")
         assert "1 GPU</th>" in waits
         assert "17 to 32 GPUs</th>" in waits
+        assert "Ended since" in waits
         preempted = page(client, "/preemptions")
         assert "operator" in preempted
         assert "Of 20 stops by threshold and policies within an hour, <strong>20</strong> are left" in preempted

@@ -16,13 +16,18 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.agents.node_table import NodeStatus
 from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measurement
+from controller.forecast.process import ForecastProcess
+from controller.forecast.service import StartForecasts
 from controller.notify.outbox import Outbox
 from policies.api import LearningStatus, PolicySpec
 from tests.unit.controller.worlds.controller_world import world_in
 
 FOLDER = Path(__file__).parents[4] / "docs/monitoring"
 ALERTS = FOLDER / "headway-alerts.yaml"
-DASHBOARDS = sorted(FOLDER.glob("*.json"))
+NODE_ALERTS = FOLDER / "headway-node-alerts.yaml"
+NODES = FOLDER / "headway-nodes.json"
+"""Alerts and dashboard of the metrics that agents write on their nodes."""
+DASHBOARDS = sorted(set(FOLDER.glob("*.json")) - {NODES})
 
 
 class NoAgents:
@@ -44,7 +49,9 @@ async def exported(folder: Path) -> list[Metric]:
     world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    return list(make_registry(world, measurement, [Outbox("webhook", lambda _: None)], "lab").collect())
+    forecasts = StartForecasts(ForecastProcess(), world.clock, folder / "journal.sqlite", folder / "tracks")
+    receivers = [Outbox("webhook", lambda _: None)]
+    return list(make_registry(world, measurement, receivers, "lab", forecasts=forecasts).collect())
 
 
 def names(families: Iterable[Metric]) -> set[str]:
@@ -53,9 +60,9 @@ def names(families: Iterable[Metric]) -> set[str]:
     return {family.name + suffixes.get(family.type, "") for family in families}
 
 
-def alerts() -> dict[str, dict[str, Any]]:
+def alerts(path: Path = ALERTS) -> dict[str, dict[str, Any]]:
     """Return every alert by its name."""
-    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    groups = yaml.safe_load(path.read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
@@ -69,4 +76,7 @@ def panel_queries(path: Path) -> Iterator[tuple[str, str]]:
     """Yield title and expression, without Grafana's variables, of every query of a dashboard."""
     for panel in dashboard(path)["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".+")
+            yield (
+                panel["title"],
+                target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".+").replace("$node", ".+"),
+            )

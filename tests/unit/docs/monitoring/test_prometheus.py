@@ -40,9 +40,9 @@ PENDING_WITHOUT_SERVER = {"HeadwayFallbackDecides"}
 PENDING_WHEN_KILLED = {"HeadwayControllerDown", "HeadwayJobsHeldWhileAway"}
 EMPTY = {
     "Continued learning", "History that a policy learns from", "Notifications per hour", "Time of a preemption, 95 %",
-    "Reports left out and streams refused, per minute",
+    "Reports left out and streams refused, per minute", "Last check of the watchdog",
 }  # fmt: skip
-"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent that was refused."""
+"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent that was refused, no watchdog."""
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="no prometheus here: apt-get install prometheus"
@@ -128,7 +128,8 @@ async def test_alerts_and_panels_of_a_controller_that_lives_and_is_killed(tmp_pa
         await eventually(lambda: _all_evaluated(prometheus))
         await eventually(lambda: _active(prometheus, PENDING_WITHOUT_SERVER))
         assert await prometheus.active() == PENDING_WITHOUT_SERVER
-        # and every panel shows something, except where there is nothing to show
+        # and every panel, after the first estimate of a start, shows something, except where there is nothing to show
+        await eventually(lambda: prometheus.query("headway_start_forecast_wait_seconds"))
         empty = set()
         for path in DASHBOARDS:
             for title, expression in panel_queries(path):

@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.admin.explain.wait_reason import FOR_GPUS, REASONS
 from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics, serve_standby_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
+from controller.base.watchdog_mark import mark_check
 from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
+from tests.unit.controller.forecast.test_service import forecasts_in, waiting_world
 from tests.unit.controller.worlds.controller_world import world_in
 
 KEY, GONE = JobKey("1", 1), JobKey("2", 1)
@@ -127,6 +130,38 @@ async def test_queue_and_gpus_are_reported_as_they_are_now(folder):
     assert value(registry, "headway_nodes_available") == 2
 
 
+async def test_waiting_jobs_are_counted_by_what_they_wait_for(folder):
+    world = world_in(folder)
+    world.endpoint.away = True
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=8, nodes=4)
+    await world.go_on(2)
+    for hold in (False, False, True):
+        world.sbatch(gpus_per_node=8, hold=hold)
+    await world.turn()
+    counted = {reason: value(registry, "headway_jobs_waiting", reason=reason) for reason in REASONS}
+    assert {reason: jobs for reason, jobs in counted.items() if jobs} == {FOR_GPUS: 2, "held by its user": 1}
+    assert None not in counted.values()
+
+
+async def test_estimates_of_starts_have_metrics(folder):
+    # given a job that waits, without an estimate
+    world, _ = await waiting_world(folder)
+    fake, forecasts = forecasts_in(world)
+    registry = make_registry(world, forecasts=forecasts)
+    assert value(registry, "headway_start_forecast_timestamp_seconds") == 0
+    assert value(registry, "headway_start_forecast_wait_seconds", gpus="8") is None
+    # when an estimate has been made: its job starts in two minutes; of earlier ones 8 of 10 have held
+    fake.held, fake.missed = 8, 2
+    await forecasts.make(world.last, "fifo")
+    # then
+    made_s = world.last.observation.state.time_s
+    assert value(registry, "headway_start_forecast_timestamp_seconds") == made_s
+    assert value(registry, "headway_start_forecast_wait_seconds", gpus="8") == made_s + 120 - world.clock.now()
+    assert value(registry, "headway_start_ranges_total", held="yes") == 8
+    assert value(registry, "headway_start_ranges_total", held="no") == 2
+
+
 def test_before_the_first_cycle_unknown_values_are_left_out(folder):
     registry = make_registry(world_in(folder))
     assert value(registry, "headway_gpus_total") is None
@@ -139,6 +174,17 @@ def test_the_age_of_the_lease(folder):
     world = world_in(folder)
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     assert value(make_registry(world), "headway_lease_age_seconds") > 1e8
+
+
+def test_the_last_check_of_the_watchdog(folder):
+    world = world_in(folder)
+    registry, name = make_registry(world), "headway_watchdog_last_check_timestamp_seconds"
+    assert value(registry, name) == 0
+    mark_check(world.settings.runtime_dir)
+    assert value(registry, name) > 0
+    # an emulated Slurm needs no watchdog
+    world.settings = world.settings.model_copy(update={"slurm_client": "embedded"})
+    assert value(registry, name) is None
 
 
 async def test_no_label_grows_with_the_jobs(folder):

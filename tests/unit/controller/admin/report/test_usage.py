@@ -106,6 +106,39 @@ async def test_a_private_answer_has_one_user_and_no_sum_of_others(folder: Path) 
     assert not (await reports.usage("dan", private=True)).users
 
 
+async def test_waits_of_ended_jobs_are_counted_by_size(folder: Path) -> None:
+    # given jobs of bob and cem that waited for one to four minutes, one that never ran, and one that ended long ago
+    world = await world_of(folder)
+    now_s = int(world.clock.now())
+
+    def waited(
+        number: int, user: str, wait_s: float, gpus: int, ended_s: float = 10.0, ran_s: float = 60.0
+    ) -> RunRecord:
+        end_s = now_s - ended_s
+        found = run(number, user, end_s, ran_s, gpus)
+        return replace(found, key=JobKey(str(number), int(end_s - ran_s - wait_s)))
+
+    world.journal.record_runs(
+        [
+            waited(101, "bob", 60.0, 3),
+            waited(102, "bob", 120.0, 4),
+            waited(103, "cem", 240.0, 4),
+            waited(104, "cem", 180.0, 1000),
+            replace(waited(105, "cem", 9000.0, 4), start_time_s=None, service_s=0.0),
+            replace(waited(107, "cem", 9000.0, 4), start_time_s=now_s - 10.0),  # cancelled in its second wait
+            waited(106, "bob", 9000.0, 4, ended_s=USAGE_S + 10),
+        ]
+    )
+    # then all of them count, or those of one user
+    reports = UsageReports(Viewer(world))
+    found = await reports.usage("", private=False)
+    assert [(row.most_gpus, row.jobs, row.p50_s, row.p95_s) for row in found.waits] == [
+        (4, 3, 120.0, 240.0), (0, 1, 180.0, 180.0),
+    ]  # fmt: skip
+    own = await reports.usage("bob", private=True)
+    assert [(row.most_gpus, row.jobs, row.p50_s, row.p95_s) for row in own.waits] == [(4, 2, 60.0, 120.0)]
+
+
 async def test_fair_shares_are_slurms_own_the_largest_of_a_user(folder: Path) -> None:
     world = await world_of(folder)
     factors = {("lab", "ann", ""): 0.25, ("lab", "ann", "dl"): 0.5, ("lab", "dan", ""): 1.0}

@@ -20,6 +20,7 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError, TurnLostError
 from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn, watchdog_turn
+from controller.base.watchdog_mark import last_check_s
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
 from controller.daemon.watchdog.standing_by import HOSTS_FILE, stands_by
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
@@ -631,6 +632,7 @@ def test_the_watchdog_runs_on(tmp_path: Path) -> None:
 
     assert run_watchdog(read, every_s=0.01) == 0
     assert len(looks) == 3
+    assert time.time() - last_check_s(tmp_path) < 3600
 
 
 async def test_a_controller_that_hangs_in_its_turn_delays_the_watchdog_no_longer_than_its_commands_may_take(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from headway_client import JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, Status
+from headway_client import Explanation, JobSummary, NodeUse, Queue, QueueEntry, ReportedRun, SizeWaits, Status
 from headway_client.words import JobState
 
+from controller.base.job_sizes import quantile
 from controller.web.pages.contention import pairs
-from controller.web.pages.job import WIDTH, timeline
+from controller.web.pages.job import WIDTH, facts, timeline
 from controller.web.pages.nodes import racks
-from controller.web.pages.overview import partition_uses, pending_by_reason
+from controller.web.pages.overview import health, partition_uses, pending_by_reason
 from controller.web.pages.placements import colour, parse
 from controller.web.pages.queue import PAGE, Filter, parse_filter, queue_page
-from controller.web.pages.waits import quantile, wait_rows
+from controller.web.pages.waits import wait_rows
 
 
 def node(name: str, used: int, *partitions: str, available: bool = True, rack: str = "") -> NodeUse:
@@ -38,6 +39,23 @@ def test_pending_jobs_are_counted_by_reason() -> None:
     )
 
     assert [(row.why, row.jobs, row.gpus) for row in pending_by_reason(queue)] == [("for GPUs", 2, 12)]
+
+
+@pytest.mark.parametrize(
+    ("checked_s", "silent", "shown"),
+    [
+        (0.0, False, []),
+        (990.0, False, [("checked 10 s ago", True)]),
+        (400.0, True, [("checked 10 min ago", False)]),
+        (0.0, True, [("has not checked", False)]),
+    ],
+)
+def test_the_health_has_the_watchdog_where_one_is_needed(
+    checked_s: float, silent: bool, shown: list[tuple[str, bool]]
+) -> None:
+    parts = health(Status(watchdog_time_s=checked_s, watchdog_silent=silent), 1000.0, "1 s")
+
+    assert [(part.state, part.good) for part in parts if part.name == "Watchdog"] == shown
 
 
 @pytest.mark.parametrize(
@@ -98,6 +116,31 @@ def test_quantiles_are_values_that_occurred() -> None:
     ]
 
 
+def test_waits_of_ended_jobs_have_their_columns() -> None:
+    ended = (
+        SizeWaits(most_gpus=4, jobs=9, p50_s=30.0, p95_s=90.0),
+        SizeWaits(most_gpus=0, jobs=1, p50_s=5.0, p95_s=5.0),
+    )
+    rows = wait_rows(Queue((entry("1", gpus=3, wait_s=60),)), ended)
+
+    assert [(row.size, row.ended, row.ended_p50_s, row.ended_p95_s, row.started) for row in rows] == [
+        ("3 to 4 GPUs", 9, 30.0, 90.0, 1),
+        ("more than 128 GPUs", 1, 5.0, 5.0, 0),
+    ]
+    assert wait_rows(Queue((entry("1", wait_s=60),)))[0].ended_p50_s is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "shared"), [("n3:4,n2:8", ("n2", "n3")), ("n7:8", ()), ("", ())], ids=["nodes", "links", "unknown"]
+)
+def test_a_pair_names_the_nodes_that_both_have(placement: str, shared: tuple[str, ...]) -> None:
+    first = entry("1", beside=("2",), placement="n1:8,n2:4,n3:4")
+    (pair,) = pairs(Queue((first, entry("2", placement=placement))))
+    (hidden,) = pairs(Queue((first,)))
+
+    assert (pair.shared_nodes, hidden.shared_nodes) == (shared, None)
+
+
 def test_a_pair_is_listed_once_also_where_one_job_is_hidden() -> None:
     queue = Queue((entry("1", beside=("2", "9"), slowdown=1.2), entry("2", beside=("1",), slowdown=1.7)))
     (first, second) = pairs(queue)
@@ -117,3 +160,20 @@ def test_the_timeline_has_waits_and_runs_without_gaps() -> None:
     assert sum(span.width for span in spans) == WIDTH
     assert [span.kind for span in timeline(JobSummary(submit_time_s=1000.0), 1100.0)] == ["waits"]
     assert timeline(JobSummary(), 1100.0) == []
+
+
+def test_facts_of_a_job_have_times_durations_and_units() -> None:
+    times, others = facts(
+        Explanation(
+            facts={
+                "submit_time_s": "1700000000", "wait_s": "5400", "estimate_s": "86400", "gpu_s": "7200", "restarts": "0",
+                "throughput_steps_per_s": "2.5", "estimate_source": "user", "snapshot_digest": "ab", "free_gpus": "",
+            }
+        )
+    )  # fmt: skip
+
+    assert times == [("submit time", 1_700_000_000.0)]
+    assert others == [
+        ("estimate", "24 h"), ("estimate source", "user"), ("GPU time", "2.0 GPU hours"), ("restarts", "0"),
+        ("throughput", "2.5 steps/s"), ("wait", "1 h 30 min"),
+    ]  # fmt: skip
