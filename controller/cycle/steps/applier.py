@@ -202,8 +202,11 @@ class Applier:
             failure = failed.get(job.key)
             if failure is None:
                 self._events.add("held", job.key.job_id, "taken into the queue")
-            elif failure.reason is FailureReason.REFUSED:
-                self._ledger.yielded[job.key] = job.restarts  # Slurm itself places a job that it does not let us hold
+            elif failure.reason is FailureReason.REFUSED and not job.has_pin_mark:
+                # Slurm itself places a job that it does not let us hold. One whose placement is not known any more, as after a
+                # damage of the journal, still asks for the nodes of that placement, and would wait for them for ever: the next
+                # cycle tries again.
+                self._ledger.yielded[job.key] = job.restarts
         self._journal.save_jobs(self._ledger, [job.key for job in jobs])
         return failed
 

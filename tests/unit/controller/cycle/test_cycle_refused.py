@@ -194,6 +194,24 @@ async def test_a_job_that_is_started_nowhere_is_given_to_slurm(tmp_path):
     assert world.phase(key) is Phase.RUNNING
 
 
+async def test_a_placed_job_without_a_record_is_not_given_to_slurm_with_the_nodes_of_its_placement(tmp_path):
+    # given a placed job that Slurm has not started yet, and a journal that has lost the placement
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
+    await world.go_on(3)
+    job = world.slurm.job(key.job_id)
+    assert job.request.required_nodes == ("n1",)
+    del world.ledger.pins[key]
+    # when Slurm refuses the hold with which it would be taken into the queue again
+    world.slurm.faults.refuse_next("hold", "Unable to contact slurm controller (connect failure)")
+    await world.turn()
+    # then it is tried again, and placed anew
+    assert not world.ledger.yielded
+    await world.turn()
+    assert [call.verb for call in world.slurm.faults.calls].count("hold") >= 2
+    assert key in world.ledger.pins
+
+
 @pytest.mark.parametrize("stray", [False, True])
 async def test_a_job_that_slurm_does_not_take_is_given_to_it_ever_more_seldom(tmp_path, stray):
     # given a job for Slurm to place, and a Slurm that refuses every release
