@@ -15,7 +15,7 @@ from controller.observe.elastic_range import elastic_shape
 from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, Mask, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
-from controller.observe.shape import JobShape, shape_of
+from controller.observe.shape import JobShape, even_divisions, shape_of, uneven_shape
 from controller.observe.user_options import MOST_GPUS, read_user_options
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.slurm.priorities.formula import Owner
@@ -146,6 +146,10 @@ def job_row(
     if job.phase is Phase.PENDING and in_scope(job, partitions):
         with_request = job if request is job.request else replace(job, request=request)
         node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
+        if problem and (uneven := uneven_shape(request, shape)) is not None:
+            # Equal parts need more nodes than there are, and Slurm divides the job as it fits.
+            shape = uneven
+            node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
         constraint = constraints.get(job.key, ANYWHERE)
         if shape is not None and (constraint.avoid or constraint.only) and not unsupported and not problem:
             anywhere = node_set
@@ -233,6 +237,8 @@ def _enough(shape: JobShape, usable: Column) -> bool:
     """Return whether the job fits on empty nodes with so many usable GPUs each."""
     if shape.split is Split.FIXED:
         return bool(np.count_nonzero(usable >= shape.gpus_per_node) >= shape.min_nodes)
+    if shape.split is Split.EVEN:
+        return any(np.count_nonzero(usable >= here) >= nodes for nodes, here in even_divisions(shape))
     return bool(usable.sum() >= shape.num_gpus and np.count_nonzero(usable) >= shape.min_nodes)
 
 

@@ -2,11 +2,12 @@
 
 Slurm accepts one number of GPUs for all nodes of a job, never different numbers. So a request for a total is
 offered to policies as an even split wherever that wastes no more than twice the nodes, and as `Split.ANY` (Slurm divides)
-only where no even division exists.
+only where no even division exists, or none on as few nodes as there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.slurm.client import ResourceRequest
@@ -65,6 +66,22 @@ def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> JobShape 
     if not _divides(total, fewest, even_up_to):
         return JobShape(total, Split.ANY, fewest, most, 0)
     return JobShape(total, Split.EVEN, fewest, even_up_to, 0)
+
+
+def uneven_shape(request: ResourceRequest, shape: JobShape | None) -> JobShape | None:
+    """Return the shape of a request that Slurm divides, for one that `shape` offers in equal parts; None for any other."""
+    if shape is None or shape.split is not Split.EVEN or not request.gpus_per_job:
+        return None
+    most = min(request.max_nodes or _UNBOUNDED_NODES, shape.num_gpus)
+    return JobShape(shape.num_gpus, Split.ANY, shape.min_nodes, most, 0)
+
+
+def even_divisions(shape: JobShape) -> Iterator[tuple[int, int]]:
+    """Yield nodes, and GPUs on each of them, of every permitted division in equal parts."""
+    for here in range(-(-shape.num_gpus // shape.max_nodes), shape.num_gpus // shape.min_nodes + 1):
+        nodes, rest = divmod(shape.num_gpus, here)
+        if not rest and shape.min_nodes <= nodes <= shape.max_nodes:
+            yield nodes, here
 
 
 def _divides(total: int, fewest: int, most: int) -> bool:

@@ -53,6 +53,16 @@ async def test_every_form_of_request_gets_its_gpus(world, asked, count):
     assert len(set(world.nodes(key).values())) == 1
 
 
+@pytest.mark.parametrize("policy", ["fifo-skip", "backfill"])
+async def test_a_job_that_fits_in_equal_parts_only_on_more_nodes_than_there_are_runs(tmp_path, policy):
+    """25 GPUs are five on each of five nodes; there are four nodes with eight."""
+    world = World(tmp_path, policy=policy)
+    key = world.sbatch(50.0, request=sbatch_request(gpus=25))
+    await world.go_on(5)
+    assert world.phase(key) is Phase.RUNNING
+    assert sum(world.nodes(key).values()) == 25
+
+
 async def test_jobs_wait_when_no_nodes_are_free_and_all_run_once(world):
     keys = [world.sbatch(50.0, gpus_per_node=8, nodes=2) for _ in range(7)]
     await world.go_on(300)

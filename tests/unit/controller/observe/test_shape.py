@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.observe.shape import JobShape, shape_of
+from controller.observe.shape import JobShape, even_divisions, shape_of, uneven_shape
 from controller.slurm.client import ResourceRequest
 from policies.model import Split
 from tests.unit.controller.examples.build import request
@@ -68,3 +68,27 @@ def test_the_fewest_nodes_are_found_with_any_bounds(total, least, most, node_gpu
     if found:
         even = any(total % nodes == 0 for nodes in range(fewest, min(last, max(2 * fewest, least)) + 1))
         assert found.split is (Split.EVEN if even else Split.ANY)
+
+
+@given(st.integers(1, 200), st.integers(1, 16), st.integers(1, 20))
+def test_even_divisions_are_all_of_them(total, node_gpus, least):
+    shape = shape_of(request(gpus_per_job=total, min_nodes=least), node_gpus)
+    if shape is not None and shape.split is EVEN:
+        found = list(even_divisions(shape))
+        expected = [(n, total // n) for n in range(shape.min_nodes, shape.max_nodes + 1) if total % n == 0]
+        assert sorted(found) == expected
+        assert expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "shape"),
+    [
+        (request(gpus_per_job=25), JobShape(25, ANY, 4, 25, 0)),
+        (request(gpus_per_job=25, max_nodes=6), JobShape(25, ANY, 4, 6, 0)),
+        (request(gpus_per_job=13), None),
+        (request(gpus_per_node=4), None),
+        (request(gpus_per_task=4, num_tasks=2), None),
+    ],
+)
+def test_slurm_may_divide_only_what_is_asked_for_in_all(asked, shape):
+    assert uneven_shape(asked, shape_of(asked, 8)) == shape
