@@ -58,9 +58,10 @@ def test_a_policy_in_rounds_keeps_running_jobs_and_decides_at_a_multiple() -> No
 def test_the_served_agent_has_the_same_rounds_by_its_own_option() -> None:
     env = ContentionEnv(traces=ContentionRL(jobs=40, demands=(2, 4, 8), arrivals="poisson", load=0.9))
     env.reset(seed=1)
-    profiles, ends = paper_profiles("contention-rl"), []
-    for options, wrapped in (({}, True), ({"round_s": 300.0}, False), ({}, False)):
-        policy: Policy = RlBase(agent_of(Encoding(), seed=3), **options)
+    profiles = paper_profiles("contention-rl")
+    ends: list[list[int]] = []
+    for round_s, wrapped in ((0.0, True), (300.0, False), (0.0, False)):
+        policy: Policy = RlBase(agent_of(Encoding(), seed=3), round_s=round_s)
         models = build(["link-sharing"], topology=env.cluster.topology, profiles=profiles)
         simulation = Simulation(
             env.trace, env.cluster, InRounds(policy) if wrapped else policy, Settings(), models, profiles

@@ -53,7 +53,8 @@ def test_fixed_pairs_are_given_job_by_job_of_the_largest_number() -> None:
 
 def test_the_search_for_a_table_takes_the_best_neighbour_of_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given costs that are least where every type has five pairs
-    wanted, seeds_of_rounds = LinearRule(FixedPairs([5] * len(MODELS)).weights), []
+    wanted = FixedPairs([5] * len(MODELS))
+    seeds_of_rounds: list[range] = []
 
     def far(rule: LinearRule, seeds: range) -> list[float]:
         seeds_of_rounds.append(seeds)
