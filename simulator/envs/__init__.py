@@ -30,6 +30,7 @@ _BASELINES = {
     "dl2-srtf": (ELASTIC, "dl2.rules.baselines:SRTF"),
     "dl2-greedy": (ELASTIC, "dl2.rules.greedy:Greedy"),
     "dl2-rule": (ELASTIC, "dl2.rules.linear_rule:LinearRule"),
+    "dl2-pairs": (ELASTIC, "dl2.rules.linear_rule:FixedPairs"),
     "taps-random": (RL_TAPS, "rl_taps.rules.baselines:Random"),
     "taps-sjf": (RL_TAPS, "rl_taps.rules.baselines:ShortestJobFirst"),
     "taps-tetris": (RL_TAPS, "rl_taps.rules.baselines:Tetris"),

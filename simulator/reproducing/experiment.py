@@ -163,8 +163,13 @@ class Claim:
     paper: float | None
     """The paper's figure; None if it gives none."""
     goal: float
-    """The value that must be reached for the claim to hold."""
+    """The value that must be reached for the claim to hold; where it is no change against others, it must be surpassed."""
     factor: bool = False
+
+    @property
+    def is_any_gain(self) -> bool:
+        """True if any gain over others is enough, however small, but equal results are not."""
+        return bool(self.against) and self.goal == (1.0 if self.factor else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +288,13 @@ def _finding(claim: Claim, against: str, found: Mean, *, lower: bool) -> ClaimFi
     """Return whether mean and interval reach the claim's goal; `lower`: from above."""
     sign = -1.0 if lower else 1.0
     missing = sign * (claim.goal - found.mean)
-    return ClaimFinding(claim, against, found, found.ci95 is not None and missing + found.ci95 <= 0.0, missing <= 0.0)
+
+    def reached(short: float) -> bool:
+        return short < 0.0 if claim.is_any_gain else short <= 0.0
+
+    return ClaimFinding(
+        claim, against, found, found.ci95 is not None and reached(missing + found.ci95), reached(missing)
+    )
 
 
 def perform(

@@ -25,6 +25,7 @@ from policies.learned.weights.card import Setting, settings_of
 from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
+from policies.ordering.rounds import Rounds
 from policies.placement.placement_text import nodes_text
 from policies.placement.rules import BEST_FIT
 from policies.selection import present_placements
@@ -46,6 +47,7 @@ USUAL = {OWN: USUAL_BRANCH, PAPER: "B"}
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
 DEFERRED = "deferred: the learned policy gives waiting a probability of {:.0%}"
+BETWEEN = "waits: the policy starts jobs at the beginning of rounds of {:.0f} s"
 STOPPED = "stopped: it runs at less than {:.0%} of the speed that it would have alone; it starts again later"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
@@ -124,11 +126,13 @@ class RlBase:
         preempt_below: float = 0.0,
         preset: str = OWN,
         guard: bool = True,
+        round_s: float = 0.0,
     ) -> None:
         """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway: those of its
         own recipe (C by default), or with `preset=paper` those of the paper's (B by default). A job that runs at less than the
         share `preempt_below` of its speed alone is stopped; 0: none is. With `guard=false`, or with an agent in place of a folder,
-        the agent decides alone. Raises WeightsError."""
+        the agent decides alone. `round_s` is the length of the rounds at whose beginnings alone it decides, 300 s in the paper's
+        code; 0: it decides whenever something happens. Raises WeightsError."""
         of = choice("preset", preset, (OWN, PAPER))
         known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
@@ -138,12 +142,17 @@ class RlBase:
             raise ValueError(
                 f"preempt_below is {preempt_below}; give a share of its speed alone, less than 1, or 0 for never"
             )
-        if self._below:
-            self.spec = replace(self.spec, preempts=True)
+        self._round_s = number("round_s", round_s, unit="seconds")
+        self._rounds = Rounds(self._round_s)
+        self.spec = replace(self.spec, preempts=bool(self._below), round_s=self._round_s)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Raises
-        EncoderError for unsupported clusters."""
+        """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Between the
+        beginnings of two rounds none stops and none starts. Raises EncoderError for unsupported clusters."""
+        if not self._rounds.begins(state.time_s):
+            waiting = tuple(state.pending.tolist())
+            reasons = dict.fromkeys(waiting, BETWEEN.format(self._round_s))
+            return Decision(present_placements(state, state.running), reasons, waiting)
         decision = self._decided(state)
         checked = decision if self._guard is None else self._guard.checked(state, decision)
         return noted(self._agent.trained, state, checked)
@@ -191,9 +200,10 @@ class RlHybrid(RlBase):
         preempt_below: float = 0.0,
         preset: str = OWN,
         guard: bool = True,
+        round_s: float = 0.0,
     ) -> None:
         """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
-        super().__init__(weights, branch, preempt_below, preset, guard)
+        super().__init__(weights, branch, preempt_below, preset, guard, round_s)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:

@@ -4,7 +4,8 @@ Source: DL2 (Peng et al., TPDS 2021), sections 4 and 7. In every slot the agent 
 environment, to at most J jobs at once by arrival; placements follow by best fit. Jobs are resized by a preemption, so a job keeps
 its size for a slot at least. Jobs of fixed size take part with that size.
 
-`dl2` serves the agent that the paper's form of training gives, `dl2-ppo` that of Headway's form, with the same class.
+`dl2` serves an agent of the paper's form, `dl2-ppo` one of Headway's form, with the same class. The weights of `dl2` that come with
+Headway, `dl2-all-reduce`, are those of the supervised phase alone: they imitate DRF.
 
 With the option `learn`, the agent of `dl2` goes on learning from the cluster's own history while a server serves it (section 4.3 of
 the paper; `policies.learned.dl2.learning`).
@@ -60,7 +61,7 @@ class SlotPolicy:
 
 
 class Dl2(SlotPolicy):
-    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs (servers masked)."""
+    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs. By default it imitates DRF."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from policies.errors import TrainingError
 from policies.learned.algorithms.imitation import CROSS_ENTROPY, LOSSES
 from policies.learned.dl2.network import FLAT, NETWORKS, SHARED
-from policies.learned.dl2.teachers import FIFO, TEACHERS
+from policies.learned.dl2.teachers import DRF, FIFO, TEACHERS
 
 ENGINE, ANALYTICAL = "engine", "analytical"
 SLOT, JOB = "slot", "job"
@@ -19,7 +19,8 @@ _WITH_REPLAY_ALONE = ("reward", "slots", "clusters", "replay", "value_baseline")
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Hyper-parameters. The paper gives the networks, both learning rates, the batch, gamma and the ratio of exploration; its
-    code an entropy weight of 0.1, J = 40 and a memory of 8,192 samples. All other numbers are chosen here."""
+    code an entropy weight of 0.1, J = 40 and a memory of 8,192 samples. All other numbers are chosen here, also against the
+    paper (`uses`, `critic_rounds`, `entropy_weight`, `entropy_decay`, `max_grad_norm`); `PAPER_RECIPE` is without these."""
 
     nodes: int = 36
     """Nodes of the cluster, each with two GPUs like those of the paper's testbed."""
@@ -47,7 +48,7 @@ class Recipe:
     """Policy network: flat (the paper's) or shared, with the same weights for each job and two layers; not in the paper."""
     start: str = ""
     """Folder of a training, with whose weights the policy network begins in place of the supervised phase; empty: none."""
-    teacher: str = FIFO
+    teacher: str = DRF
     """The rule that the supervised phase imitates: drf (the paper's), fifo or srtf."""
     teacher_workers: int = 2
     """Workers to which the teachers fifo and srtf let a job grow; of 1 to 4, the best on the seeds of validation."""
@@ -77,7 +78,7 @@ class Recipe:
     """Reinforcement learning: replay (the paper's actor-critic) or ppo, which is not in the paper: on the present policy's samples
     alone, with a value for each job (`on_policy`, `credit`). With ppo, job-aware exploration and all fields of the memory
     have no effect."""
-    rounds: int = 8
+    rounds: int = 60
     """Rounds of reinforcement learning; 0: the supervised phase alone."""
     critic_rounds: int = 2
     """First rounds of reinforcement learning, in which only the value network learns; none without a value baseline."""
@@ -104,8 +105,9 @@ class Recipe:
     replay_capacity: int = 8192
     """Samples in the replay memory."""
     uses: float = 2.0
-    """Maximum number of gradient steps that use a sample of the memory, on average. The paper makes a step of 256 samples for each
-    slot; a slot of few actions adds few samples, and many steps on the same ones would learn their noise."""
+    """Maximum number of gradient steps that use a sample of the memory, on average; with as many as a batch has samples, or
+    more, each slot has a step, as in the paper. A slot of few actions adds few samples, and many steps on the same ones would
+    learn their noise."""
     value_baseline: bool = True
     """Subtract the value of the state from the return; False: an exponential moving average of rewards."""
     clusters: int = 1
@@ -173,11 +175,19 @@ class Recipe:
                     )
 
 
+PAPER_RECIPE = Recipe(
+    uses=256.0, critic_rounds=0, entropy_weight=0.1, entropy_decay=1.0, reward_scale=1.0, max_grad_norm=1e9
+)
+"""Preset `paper`: a gradient step after each slot, of both networks from the first one on, with the entropy weight and the rewards
+of the paper's code, and gradients that are not clipped (a card has no infinite numbers)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PPORecipe(Recipe):
     """Hyper-parameters of `dl2-ppo`, which is not in the paper: those of `Recipe` with other defaults."""
 
     algorithm: str = PPO
+    teacher: str = FIFO
     network: str = SHARED
     neurons: int = 64
     smoothing: float = 0.3

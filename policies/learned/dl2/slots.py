@@ -54,6 +54,8 @@ class SlotLearning:
         self._random = torch.Generator()
         self._uses_left = 0.0
         """Samples that gradient steps may still use."""
+        self._states = self._poor = 0
+        """States of the present round in which actions were taken, and those of them that are poor."""
         settings = ActorCriticSettings(
             gamma=recipe.gamma,
             entropy_weight=recipe.entropy_weight,
@@ -70,13 +72,15 @@ class SlotLearning:
     def run_round(
         self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool, number: int = 0
     ) -> dict[str, float]:
-        """Play a round's slots, and learn after each of them. Return the number of gradient steps, and their means.
+        """Play a round's slots, and learn after each of them. Return the number of gradient steps, their means, and the
+        share of states that were poor, so that exploration had an effect (`exploration`).
 
         The round's number determines the weight of the entropy. Rewards are not among the figures: their sum is the number of
         jobs, whatever the agent does.
         """
         self._random.manual_seed(int(rng.integers(1 << 31)))
         self._uses_left = 0.0
+        self._states = self._poor = 0
         self._network.actor.requires_grad_(not critic_only)
         settings = self._algorithm.settings
         self._algorithm.settings = replace(settings, entropy_weight=self._recipe.entropy_weight_in(number))
@@ -108,15 +112,17 @@ class SlotLearning:
             states = following
         self._network.actor.requires_grad_(True)
         means = {name: float(np.mean([each[name] for each in losses] or [0.0])) for name in LOSSES}
-        return {**means, "updates": float(len(losses))}
+        return {**means, "updates": float(len(losses)), "poor": self._poor / self._states}
 
     def _actions(self, states: States, masks: npt.NDArray[np.bool_], rng: np.random.Generator) -> npt.NDArray[np.int64]:
         with torch.inference_mode():
             distribution = Categorical(self._network.logits(torch.from_numpy(states)), torch.from_numpy(masks))
             actions: npt.NDArray[np.int64] = distribution.sample(self._random).numpy()
+        instead = mended(self._columns, states, masks, self._recipe.ratio)
+        self._states += len(states)
+        self._poor += int((instead >= 0).sum())
         if not self._recipe.epsilon:
             return actions
-        instead = mended(self._columns, states, masks, self._recipe.ratio)
         return explored(actions, instead, self._recipe.epsilon, rng)
 
     def _rewards(self, reward: float, info: Mapping[str, Any], row: int) -> npt.NDArray[np.float32]:

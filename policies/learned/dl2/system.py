@@ -17,7 +17,7 @@ from torch import Tensor
 from policies.errors import TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import FLAT, DL2Network
 from policies.learned.dl2.on_policy import OnPolicyLearning
-from policies.learned.dl2.recipe import ENGINE, JOB, PPO, PPORecipe, Recipe
+from policies.learned.dl2.recipe import ENGINE, JOB, PAPER_RECIPE, PPO, PPORecipe, Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
@@ -39,7 +39,7 @@ from policies.learned.weights.card import ModelCard, settings_of
 from policies.learned.weights.trained_range import with_elastic_jobs
 
 NAME, PPO_NAME = "dl2", "dl2-ppo"
-"""The agent as the paper trains it, and as Headway does."""
+"""The agent with the paper's teacher and algorithm, and as Headway trains it."""
 ENCODER = "dl2/1"
 ENVIRONMENT = "headway/ElasticAllocation-v0"
 TYPES = 8
@@ -215,6 +215,7 @@ SYSTEM = TrainableSystem(
     policies=(NAME,),
     agent=agent,
     patience=20,
+    presets={"paper": PAPER_RECIPE},
 )
 
 PPO_SYSTEM = replace(
@@ -222,6 +223,7 @@ PPO_SYSTEM = replace(
     name=PPO_NAME,
     summary="the same tasks as DL2, by PPO with a value for each job; Headway",
     recipe=PPORecipe,
+    presets={},
     policies=(PPO_NAME,),
     agent=partial(agent, system=PPO_NAME),
 )

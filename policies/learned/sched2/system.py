@@ -36,7 +36,10 @@ def agent(folder: str) -> AgentInEnvironment:
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """Learn; validate the network every so many rounds, and after the last."""
+    """Learn; validate the network every so many rounds, and after the last.
+
+    Patience begins when exploration has fallen to its end: until then the agent learns from data that get better by themselves.
+    """
     encoding = encoding_for(recipe, backend)
     horizon = {"horizon_h": recipe.horizon_h} if recipe.horizon_h > 0 else {}
     envs = envs_for(recipe, backend, **horizon)
@@ -47,7 +50,13 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         run.log(**learning.run_round())
         if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
             figures = backend.validate(policy)
-            run.evaluate(figure_of(recipe, figures), learning.network.state_dict(), min_gain=recipe.min_gain, **figures)
+            run.evaluate(
+                figure_of(recipe, figures),
+                learning.network.state_dict(),
+                min_gain=recipe.min_gain,
+                counts=not recipe.explores_in(number),
+                **figures,
+            )
 
 
 SYSTEM = TrainableSystem(

@@ -71,7 +71,7 @@ class Recipe:
     epsilon_end: float = 0.01
     """Share of random actions from `exploring` on."""
     exploring: float = 0.4
-    """Share of the rounds in which the share of random actions falls."""
+    """Share of the rounds in which the share of random actions falls. Validations before its end take no patience."""
     tau: float = 0.005
     """Share by which the target network moves towards the network with every batch."""
     alpha: float = 0.6
@@ -80,6 +80,10 @@ class Recipe:
     """Exponent of the importance weights at the beginning; it rises to 1."""
     max_grad_norm: float = 10.0
     """Norm at which gradients are clipped."""
+
+    def explores_in(self, number: int) -> bool:
+        """Return whether the share of random actions still falls in the round of that number, counted from 0."""
+        return number < self.exploring * self.rounds
 
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""

@@ -12,7 +12,7 @@ Better: TypeAlias = Literal["lower", "higher"]
 
 
 class EarlyStop:
-    """Says when to stop. Invariant: `best` is the best figure so far, and the `since` figures after it were not better."""
+    """Says when to stop. Invariant: `best` is the best figure so far; of those after it, which were not better, `since` counted."""
 
     def __init__(self, better: Better, patience: int | None) -> None:
         """Stop after `patience` figures in a row that were not better than the best; None: never."""
@@ -26,17 +26,17 @@ class EarlyStop:
         """True if training should stop."""
         return self.patience is not None and self.since >= self.patience
 
-    def offer(self, figure: float, min_gain: float = 0.0) -> bool:
+    def offer(self, figure: float, min_gain: float = 0.0, *, counts: bool = True) -> bool:
         """Record a figure; return whether it is better than the best so far by more than `min_gain` of that (0.05 = 5 %).
 
-        Raises TrainingError for NaN and infinity.
+        One that does not count may become the best, but takes no patience. Raises TrainingError for NaN and infinity.
         """
         if not isfinite(figure):
             raise TrainingError(f"the validation figure is {figure}: the training diverged; lower its learning rate")
         if self.best is None or self._gain(figure, self.best) > min_gain * abs(self.best):
             self.best, self.since = figure, 0
             return True
-        self.since += 1
+        self.since += counts
         return False
 
     def miss(self) -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.settings import EPOCHS_OFF, MAIN, acting
-from simulator.papers.dl2.reproduction.trainings import OFFLINE, OFFLINE_PPO, PAPER, PPO, TRAININGS
+from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, OFFLINE, OFFLINE_PPO, PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
 
 DRF, TETRIS, OPTIMUS = "dl2-drf", "dl2-tetris", "dl2-optimus"
-GREEDY, RULE, UNIFORM = "dl2-greedy", "dl2-rule", "uniform"
+GREEDY, RULE, PAIRS, UNIFORM = "dl2-greedy", "dl2-rule", "dl2-pairs", "uniform"
 BASELINES = (DRF, TETRIS, OPTIMUS)
 FIFO, SRTF = "dl2-fifo:workers=2", "dl2-srtf:workers=2"
 """The rules of the teachers `fifo` and `srtf`; the number of workers was chosen on the validation seeds."""
-CONTROLS = (UNIFORM, GREEDY, RULE, FIFO, SRTF, "dl2-fifo", "dl2-fifo:workers=4", "dl2-tetris:workers=4")
+CONTROLS = (UNIFORM, GREEDY, RULE, PAIRS, FIFO, SRTF, "dl2-fifo", "dl2-fifo:workers=4", "dl2-tetris:workers=4")
 BOUND = "lower bound"
 
 
@@ -30,17 +30,15 @@ def live(setting: Setting) -> tuple[Contender, ...]:
 
 
 def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
-    """Return the contenders that need a training, whose weights are in that folder."""
-    if setting.name != MAIN.name:
-        return ()
+    """Return the contenders that need a training, whose weights are in that folder; beside the main setting one of them."""
+    names = [name for name in TRAININGS if name not in (PAPER, PPO)] if setting.name == MAIN.name else [FIFO_TAUGHT]
     return tuple(
         acting(
-            f"agent:system={training.system},weights={folder / name}",
+            f"agent:system={TRAININGS[name].system},weights={folder / name}",
             Kind.BASELINE if name in (OFFLINE, OFFLINE_PPO) else Kind.OURS,
             name,
         )
-        for name, training in TRAININGS.items()
-        if name not in (PAPER, PPO)
+        for name in names
     )
 
 

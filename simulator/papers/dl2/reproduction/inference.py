@@ -1,7 +1,8 @@
 """Time of the decisions of DL2's agent: `python -m simulator.papers.dl2.reproduction.inference [--weights FOLDER] [--repeat N]`.
 
-The agent divides the first slot of 40 jobs that arrived together, in the experiment's cluster. It prints one JSON object: the
-milliseconds of an action (observation to action, without the environment), and those of all actions of the slot.
+The agent divides the first slot of 40 jobs that arrived together, in the experiment's cluster, and computes in one thread, as in a
+policy server. It prints one JSON object: the milliseconds of an action (observation to action, without the environment), and those
+of all actions of the slot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from policies.learned.dl2.system import agent
+from policies.learned.dl2.system import NAME, PPO_NAME, agent
+from policies.serving.runtime.arithmetic import use_one_thread
 from simulator.agents.episodes import make
 from simulator.envs import ELASTIC
 from simulator.papers.dl2.reproduction.settings import MAIN, trace
@@ -24,9 +26,9 @@ from simulator.papers.programs import answer
 JOBS = 40
 
 
-def slots(weights: str, repeat: int) -> list[list[float]]:
-    """Return the seconds of each action of the first slot, as often as asked."""
-    found = agent(weights)
+def slots(weights: str, system: str, repeat: int) -> list[list[float]]:
+    """Return the seconds of each action of the first slot, as often as asked, of an agent of that system."""
+    found = agent(weights, system)
     env = make(
         ELASTIC,
         traces=(trace(0, jobs=JOBS, arrivals="batch"),),
@@ -56,9 +58,11 @@ def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         prog="python -m simulator.papers.dl2.reproduction.inference", description="Time of DL2's decisions, as JSON."
     )
     parser.add_argument("--weights", default="", help="a folder of weights; those that come with Headway")
+    parser.add_argument("--system", choices=(NAME, PPO_NAME), default=NAME, help="the system of the weights")
     parser.add_argument("--repeat", type=int, default=20, help="slots, of which the first is not counted")
     given = parser.parse_args(arguments)
-    times = slots(given.weights, given.repeat)[1:]
+    use_one_thread()
+    times = slots(given.weights, given.system, given.repeat)[1:]
     actions_ms = np.concatenate(times) * 1e3
     slots_ms = np.array([sum(each) for each in times]) * 1e3
     return {

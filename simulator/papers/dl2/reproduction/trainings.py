@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PAPER, PPO = "dl2", "dl2-ppo"
-"""The trainings as in the paper, and as Headway does it; both are systems of `headway-policy train`, whose weights come with
-Headway."""
+"""The trainings with the paper's teacher, networks and reinforcement learning, and as Headway does it; both are systems of
+`headway-policy train`, whose weights come with Headway."""
 OFFLINE, OFFLINE_PPO = "offline-rl", "offline-rl-ppo"
 
 
@@ -26,7 +26,7 @@ class Training:
         return f"headway-policy train {self.system} --seed 0 --out trained/{name}{changes}"
 
 
-SUPERVISED, REINFORCED = "supervised-alone", "reinforcement-alone"
+REINFORCED, REINFORCED_UNEXPLORED = "reinforcement-alone", "reinforcement-unexplored"
 UNEXPLORED, UNBUNDLED, WITHOUT_CRITIC, WITHOUT_REPLAY = (
     "without-exploration",
     "without-bundle-action",
@@ -34,49 +34,64 @@ UNEXPLORED, UNBUNDLED, WITHOUT_CRITIC, WITHOUT_REPLAY = (
     "without-replay",
 )
 JOB_REWARD = "reward-of-the-job"
-DRF_TAUGHT, DRF_ALONE, SRTF_TAUGHT, SRTF_ALONE = "teacher-drf", "drf-alone", "teacher-srtf", "srtf-alone"
+DRF_TAUGHT, FIFO_TAUGHT, SRTF_TAUGHT = "teacher-drf", "teacher-fifo", "teacher-srtf"
+DRF_ALONE, FIFO_ALONE, SRTF_ALONE = "drf-alone", "fifo-alone", "srtf-alone"
 SQUARE, ABSOLUTE = "loss-mean-square", "loss-absolute"
 FOUR_TYPES, SIX_TYPES, EIGHT_TYPES = "four-types", "six-types", "eight-types"
 JOBS = {number: f"j-{number}" for number in (5, 10)}
-"""Trainings by J; that of the default is `dl2`."""
+"""Trainings by J; that of the default is `teacher-fifo`."""
 NEURONS = {number: f"one-layer-{number}" for number in (64, 128, 256, 512)}
 LAYERS = {2: "two-layers-128", 3: "three-layers-128"}
 """Trainings with 128 neurons by the number of layers; that of one layer is in `NEURONS`."""
 CLUSTERS = {number: f"clusters-{number}" for number in (2, 4)}
+_SHORT = "rounds=8"
+"""Rounds of reinforcement learning of all trainings but `dl2`."""
+_FIFO, _SRTF = ("teacher=fifo", _SHORT), ("teacher=srtf", _SHORT)
+
+
+def _by_fifo(says: str, *settings: str) -> Training:
+    """Return a training that differs from `teacher-fifo` in these settings."""
+    return Training((*_FIFO, *settings), f"{says}; taught by FIFO")
+
 
 TRAININGS = {
-    PAPER: Training((), "the supervised phase, then actor-critic with replay, as in the paper"),
-    OFFLINE: Training(("speeds=analytical",), "OfflineRL: the same, trained at the speeds of Optimus' fit (6.2)"),
+    PAPER: Training((), "taught by DRF, then actor-critic with replay, as in the paper"),
     PPO: Training((), "PPO with a value for each job, not in the paper", PPO),
-    OFFLINE_PPO: Training(("speeds=analytical",), "the same, trained at the speeds of Optimus' fit", PPO),
-    SUPERVISED: Training(("rounds=0",), "the supervised phase alone (figure 10)"),
-    REINFORCED: Training(("supervised_rounds=0",), "reinforcement learning alone (figure 10)"),
-    UNEXPLORED: Training(("epsilon=0",), "no job-aware exploration (table 2)"),
-    UNBUNDLED: Training(("bundle=false",), "no bundle action (table 2)"),
-    WITHOUT_CRITIC: Training(("value_baseline=false",), "the moving average of rewards as the baseline (table 2)"),
-    WITHOUT_REPLAY: Training(("replay=false",), "no replay memory (table 2)"),
-    JOB_REWARD: Training(("reward=job",), "each action has the reward of its own job (6.5.2)"),
-    DRF_TAUGHT: Training(("teacher=drf",), "DRF as the teacher, as in the paper (figure 18)"),
-    DRF_ALONE: Training(
-        ("teacher=drf", "rounds=0"), "DRF as the teacher, the supervised phase alone (figures 10 and 18)"
+    DRF_TAUGHT: Training((_SHORT,), "DRF as the teacher, with as many rounds as the trainings below (figure 18)"),
+    DRF_ALONE: Training(("rounds=0",), "its supervised phase alone (figures 10 and 18)"),
+    REINFORCED: Training(("supervised_rounds=0", _SHORT), "reinforcement learning alone (figure 10)"),
+    REINFORCED_UNEXPLORED: Training(
+        ("supervised_rounds=0", _SHORT, "epsilon=0"), "reinforcement learning alone, no job-aware exploration (table 2)"
     ),
-    SRTF_TAUGHT: Training(("teacher=srtf",), "SRTF as the teacher (figure 18)"),
-    SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "SRTF as the teacher, the supervised phase alone (figure 18)"),
-    SQUARE: Training(("loss=mean-square",), "the supervised phase by the mean square (6.5.2)"),
-    ABSOLUTE: Training(("loss=absolute",), "the supervised phase by the absolute difference (6.5.2)"),
-    FOUR_TYPES: Training(("models=4",), "jobs of the first four models only (figure 17)"),
-    SIX_TYPES: Training(
-        ("models=6", f"start=trained/{FOUR_TYPES}"), "it continues with jobs of two more models (figure 17)"
+    FIFO_TAUGHT: Training(_FIFO, "FIFO with two workers as the teacher, chosen on the validation seeds (figure 18)"),
+    FIFO_ALONE: Training(("teacher=fifo", "rounds=0"), "its supervised phase alone (figure 18)"),
+    SRTF_TAUGHT: Training(_SRTF, "SRTF as the teacher (figure 18)"),
+    SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "its supervised phase alone (figure 18)"),
+    OFFLINE: _by_fifo("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
+    OFFLINE_PPO: Training(("speeds=analytical",), "OfflineRL with PPO, at the speeds of Optimus' fit", PPO),
+    UNEXPLORED: _by_fifo("no job-aware exploration (table 2)", "epsilon=0"),
+    UNBUNDLED: _by_fifo("no bundle action (table 2)", "bundle=false"),
+    WITHOUT_CRITIC: _by_fifo("the moving average of rewards as the baseline (table 2)", "value_baseline=false"),
+    WITHOUT_REPLAY: _by_fifo("no replay memory (table 2)", "replay=false"),
+    JOB_REWARD: _by_fifo("each action has the reward of its own job (6.5.2)", "reward=job"),
+    SQUARE: _by_fifo("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
+    ABSOLUTE: _by_fifo("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
+    FOUR_TYPES: _by_fifo("jobs of the first four models only (figure 17)", "models=4"),
+    SIX_TYPES: _by_fifo(
+        "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
     ),
-    EIGHT_TYPES: Training((f"start=trained/{SIX_TYPES}",), "it continues with jobs of all models (figure 17)"),
-    **{name: Training((f"concurrent={number}",), f"J = {number} (figure 19a)") for number, name in JOBS.items()},
+    EIGHT_TYPES: _by_fifo("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
+    **{name: _by_fifo(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
     **{
-        name: Training(("layers=1", f"neurons={number}"), f"one hidden layer of {number} neurons (figure 19b)")
+        name: _by_fifo(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
         for number, name in NEURONS.items()
     },
     **{
-        name: Training((f"layers={number}", "neurons=128"), f"{number} hidden layers of 128 neurons (figure 19c)")
+        name: _by_fifo(f"{number} hidden layers of 128 neurons (figure 19c)", f"layers={number}", "neurons=128")
         for number, name in LAYERS.items()
     },
-    **{name: Training((f"clusters={number}",), f"{number} clusters (A3C, 6.5.2)") for number, name in CLUSTERS.items()},
+    **{
+        name: _by_fifo(f"replay memories of {number} clusters (A3C, 6.5.2)", f"clusters={number}")
+        for number, name in CLUSTERS.items()
+    },
 }

@@ -108,8 +108,20 @@ def test_a_factor_is_how_many_times_as_good(metric: str) -> None:
     expected = Mean.of([a / b for a, b in pairs] if metric == "utilization" else [b / a for a, b in pairs])
     assert found.ours == expected
     assert expected.ci95 is not None
-    assert found.mean_holds == (expected.mean >= 1.0)
-    assert found.holds == (expected.mean - expected.ci95 >= 1.0)
+    assert found.mean_holds == (expected.mean > 1.0)
+    assert found.holds == (expected.mean - expected.ci95 > 1.0)
+
+
+@pytest.mark.parametrize("factor", [False, True])
+def test_equal_runs_are_no_gain(factor: bool) -> None:
+    same = {"against": ("fewest-gpus",), "factor": factor}
+    no_change = 1.0 if factor else 0.0
+    worse = 0.95 if factor else 0.05
+    outcome = perform(experiment(claim(**same, goal=no_change), claim(**same, goal=worse)), SEEDS, _nobody)
+    none, alike = outcome.findings()
+    assert (none.ours.mean, none.ours.ci95) == (no_change, 0.0)
+    assert not none.holds and not none.mean_holds
+    assert alike.holds and alike.mean_holds
 
 
 @pytest.mark.parametrize("factor", [False, True])

@@ -226,6 +226,37 @@ def test_samples_are_used_no_more_often_than_the_recipe_says() -> None:
     assert samples / recipe.batch - 2 <= updates <= samples / recipe.batch
 
 
+def test_with_the_papers_preset_each_slot_has_a_step() -> None:
+    recipe = replace(
+        SYSTEM.presets["paper"], **{name: getattr(RECIPE, name) for name in ("concurrent", "neurons", "envs", "batch")}
+    )
+    found, columns = small_backend(), StateColumns(recipe.concurrent, 8)
+    try:
+        envs = found.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent)
+        network = DL2Network(columns, recipe.neurons, recipe.layers)
+        learning = SlotLearning(envs, columns, network, replace(recipe, slots=60), seed=1)
+        first = learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"]
+        second = learning.run_round([3, 4], np.random.default_rng(2), critic_only=False)["updates"]
+    finally:
+        found.close()
+    # Only the first slots have none, until the memory has a batch.
+    assert first < second == 60
+
+
+def test_a_round_reports_the_share_of_poor_states_with_and_without_exploration() -> None:
+    for epsilon in (0.0, 0.4):
+        found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
+        recipe = replace(RECIPE, epsilon=epsilon)
+        try:
+            envs = found.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent)
+            learning = SlotLearning(envs, columns, DL2Network(columns, recipe.neurons, recipe.layers), recipe, seed=1)
+            figures = learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)
+        finally:
+            found.close()
+        # An untrained policy gives workers and servers at random.
+        assert 0.0 < figures["poor"] < 1.0
+
+
 def test_without_replay_a_step_is_on_the_slot_alone() -> None:
     learning, *_ = learned(replace(RECIPE, replay=False))
     assert len(learning.memories[0]) == 0

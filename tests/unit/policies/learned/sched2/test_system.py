@@ -109,6 +109,24 @@ def test_what_is_stored_is_what_was_measured(tmp_path: Path, monkeypatch: pytest
     assert (results["validation"], results["effectiveness"]) == (-0.5, 0.5)
 
 
+def test_patience_begins_when_exploration_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given exploration in the first four of ten rounds, and a first validation that stays the best
+    recipe = small_recipe(envs=2, network="paper", rounds=10, exploring=0.4)
+    found = small_backend(recipe)
+    effectiveness = iter([0.5, *[0.4] * 9])
+    monkeypatch.setattr(found, "validate", lambda _: {"avg_jct_s": 9.0, "effectiveness": next(effectiveness)})
+    monkeypatch.setattr(QLearning, "run_round", lambda _: {"steps": 1.0})
+    try:
+        # When two validations that are no better may follow each other
+        with TrainingRun(tmp_path, card_of("sched2", found), resume=False, better="lower", patience=2) as run:
+            system.SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    # Then the training ends after the fifth and sixth round, and keeps the weights of the first
+    assert len(list(effectiveness)) == 4
+    assert run.early.best == -0.5
+
+
 def test_the_recipe_is_the_papers() -> None:
     recipe = Recipe()
     there = paper_setup(recipe)

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.api import load_policy
+from policies.api import Policy, load_policy
+from policies.learned.contention_rl.encoder import Encoding
+from policies.learned.contention_rl.policy import RlBase
 from policies.learned.training.agents import UniformAgent
 from policies.model import Placement
 from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.papers.contention_rl.controls import MostReward, Spread
 from simulator.papers.contention_rl.env import ContentionEnv
@@ -18,7 +21,9 @@ from simulator.papers.contention_rl.rounds import InRounds, acting, in_rounds
 from simulator.reproducing.experiment import Kind, Setting
 from simulator.results.result import Result
 from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
+from tests.unit.policies.learned.contention_rl.agents import agent_of
 from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.simulator.envs.worlds import trace_of
 
@@ -48,6 +53,33 @@ def test_a_policy_in_rounds_keeps_running_jobs_and_decides_at_a_multiple() -> No
     assert policy.spec.round_s == 300.0
     assert dict(policy.decide(cluster([Node()] * 2, jobs, time_s=899.0)).allocation) == {0: Placement((1,), (2,))}
     assert set(policy.decide(cluster([Node()] * 2, jobs, time_s=900.0)).allocation) == {0, 1}
+
+
+def test_the_served_agent_has_the_same_rounds_by_its_own_option() -> None:
+    env = ContentionEnv(traces=ContentionRL(jobs=40, demands=(2, 4, 8), arrivals="poisson", load=0.9))
+    env.reset(seed=1)
+    profiles = paper_profiles("contention-rl")
+    ends: list[list[int]] = []
+    for round_s, wrapped in ((0.0, True), (300.0, False), (0.0, False)):
+        policy: Policy = RlBase(agent_of(Encoding(), seed=3), round_s=round_s)
+        models = build(["link-sharing"], topology=env.cluster.topology, profiles=profiles)
+        simulation = Simulation(
+            env.trace, env.cluster, InRounds(policy) if wrapped else policy, Settings(), models, profiles
+        )
+        simulation.run()
+        ends.append(Result.of(simulation, "rl-base", 0.0).jct_ns.tolist())
+    in_rounds_of_the_experiment, in_own_rounds, at_events = ends
+    assert in_own_rounds == in_rounds_of_the_experiment != at_events
+
+
+def test_between_rounds_the_served_agent_says_what_jobs_wait_for() -> None:
+    jobs = [Job(gpus=2, occupied={1: 2}), Job(gpus=4)]
+    policy = RlBase(agent_of(Encoding(), wait=-1e6), round_s=300.0)
+    between = policy.decide(cluster([Node()] * 4, jobs, time_s=899.0))
+    assert dict(between.allocation) == {0: Placement((1,), (2,))}
+    assert between.reasons == {1: "waits: the policy starts jobs at the beginning of rounds of 300 s"}
+    assert set(policy.decide(cluster([Node()] * 4, jobs, time_s=900.4)).allocation) == {0, 1}
+    assert set(policy.decide(cluster([Node()] * 4, jobs, time_s=900.6)).allocation) == {0}
 
 
 def test_spread_takes_as_many_nodes_as_it_can_and_never_one() -> None:

@@ -26,9 +26,20 @@ def test_a_wrong_cluster_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert out == "" and "many" in err.splitlines()[-1]
 
 
-def test_the_actions_of_the_agent_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="the agent needs torch")
-    assert answer(inference.program, ["--repeat", "2"]) == 0
+@pytest.mark.parametrize("system", ["dl2", "dl2-ppo"])
+def test_the_actions_of_the_agent_are_timed_in_one_thread_as_in_a_policy_server(
+    system: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="the agent needs torch")
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert answer(inference.program, ["--repeat", "2", "--system", system]) == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
     found = json.loads(capsys.readouterr().out)
     assert found["jobs"] == 40 and found["actions_of_a_slot"] > 40
     assert 0 < found["action_ms"]["median"] < found["slot_ms"]["least"] <= found["slot_ms"]["most"]

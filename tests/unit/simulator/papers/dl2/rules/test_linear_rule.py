@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
+from simulator.papers.dl2.reproduction import rule_search
 from simulator.papers.dl2.reproduction.rule_search import costs
 from simulator.papers.dl2.reproduction.settings import MAIN, acting
-from simulator.papers.dl2.rules.linear_rule import FOUND, NUM_WEIGHTS, LinearRule
+from simulator.papers.dl2.rules.linear_rule import FOUND, NUM_WEIGHTS, FixedPairs, LinearRule
 from simulator.reproducing.experiment import Kind
 from simulator.traces.generators.dl2 import MODELS
 from tests.unit.simulator.papers.dl2.rules.test_baselines import first_slot
@@ -39,5 +39,28 @@ def test_another_number_of_weights_is_refused() -> None:
 
 def test_the_search_measures_average_jct_and_its_result_acts_by_name() -> None:
     by_name = acting("dl2-rule", Kind.CONTROL).run(MAIN, 500, None).figures["avg_jct_s"]
-    assert costs(np.array(FOUND), [500]) == [by_name]
-    assert by_name < costs(np.array(weights()), [500])[0]
+    assert costs(LinearRule(FOUND), [500]) == [by_name]
+    assert by_name < costs(LinearRule(weights()), [500])[0]
+
+
+def test_fixed_pairs_are_given_job_by_job_of_the_largest_number() -> None:
+    assert first_slot(FixedPairs([1, 2, *[1] * (len(MODELS) - 2)]), TRACE) == [both(1), both(0), both(1)]
+    # The node has four GPUs.
+    assert first_slot(FixedPairs([1, 9, *[1] * (len(MODELS) - 2)]), TRACE) == [both(1), both(0), both(1), both(1)]
+    by_name = acting("dl2-pairs", Kind.CONTROL).run(MAIN, 500, None).figures["avg_jct_s"]
+    assert costs(FixedPairs(), [500]) == [by_name]
+
+
+def test_the_search_for_a_table_takes_the_best_neighbour_of_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given costs that are least where every type has five pairs
+    wanted = FixedPairs([5] * len(MODELS))
+    seeds_of_rounds: list[range] = []
+
+    def far(rule: LinearRule, seeds: range) -> list[float]:
+        seeds_of_rounds.append(seeds)
+        return [float(abs(rule.weights - wanted.weights).sum())] * len(seeds)
+
+    monkeypatch.setattr(rule_search, "costs", far)
+    assert rule_search.neighbours(1) == [1, 2] and rule_search.neighbours(16) == [15, 16]
+    assert rule_search.table(rounds=2, traces=3) == [5] * len(MODELS)
+    assert len({*seeds_of_rounds}) == 2 and {len(each) for each in seeds_of_rounds} == {3}
