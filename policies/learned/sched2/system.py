@@ -50,11 +50,11 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         run.log(**learning.run_round())
         if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
             figures = backend.validate(policy)
+            run.early.counting = not recipe.explores_in(number)
             run.evaluate(
                 figure_of(recipe, figures),
                 learning.network.state_dict(),
                 min_gain=recipe.min_gain,
-                counts=not recipe.explores_in(number),
                 **figures,
             )
 

@@ -20,23 +20,25 @@ class EarlyStop:
         self.patience = patience
         self.best: float | None = None
         self.since = 0
+        self.counting = True
+        """False while figures may become the best but take no patience: an agent still has to act more by what it has learned."""
 
     @property
     def is_over(self) -> bool:
         """True if training should stop."""
         return self.patience is not None and self.since >= self.patience
 
-    def offer(self, figure: float, min_gain: float = 0.0, *, counts: bool = True) -> bool:
+    def offer(self, figure: float, min_gain: float = 0.0) -> bool:
         """Record a figure; return whether it is better than the best so far by more than `min_gain` of that (0.05 = 5 %).
 
-        One that does not count may become the best, but takes no patience. Raises TrainingError for NaN and infinity.
+        Raises TrainingError for NaN and infinity.
         """
         if not isfinite(figure):
             raise TrainingError(f"the validation figure is {figure}: the training diverged; lower its learning rate")
         if self.best is None or self._gain(figure, self.best) > min_gain * abs(self.best):
             self.best, self.since = figure, 0
             return True
-        self.since += counts
+        self.since += self.counting
         return False
 
     def miss(self) -> None:

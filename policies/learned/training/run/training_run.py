@@ -172,18 +172,16 @@ class TrainingRun:
         state: Mapping[str, weights.Array | torch.Tensor],
         *,
         min_gain: float = 0.0,
-        counts: bool = True,
         **results: float,
     ) -> bool:
         """Record the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
         (0.05 = 5 %), keep them in `best/` and return True.
 
-        The card gets the figure and the results. When patience is at its end, the phase ends after this round; with `counts` False
-        the figure takes no patience, as while an agent still has to act more and more by what it has learned. Raises TrainingError
+        The card gets the figure and the results. When patience is at its end, the phase ends after this round. Raises TrainingError
         for a figure that is not a finite number, and WeightsError for such weights.
         """
         self._round("evaluate")
-        is_better = self.early.offer(figure, min_gain, counts=counts)
+        is_better = self.early.offer(figure, min_gain)
         if is_better:
             card = replace(self.card, results={"validation": figure, **results})
             weights.save(self.best_folder, card.system, state, card)
