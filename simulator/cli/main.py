@@ -11,12 +11,15 @@ import os
 import sys
 from collections.abc import Callable
 
+from policies.serving.runtime.arithmetic import use_one_thread
+
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Entry point of the program."""
     gc.disable()  # imports leave no garbage; it is enabled again after them
+    use_one_thread()  # as in the policy server, so that both decide in the same way and the same time
     sys.exit(_ended_well(_plain_run if sys.argv[1:2] == ["run"] else _with_typer))
 
 

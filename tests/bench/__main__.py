@@ -29,13 +29,14 @@ ALL = (
     "jobside",
     "web",
     "marl",
+    "rl_taps",
     "estimates",
     "decisions",
 )
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""
 LONG = ("size", "backlog", "starts")
 """Others that take long, and run only when they are named."""
-_NO_SLURM = frozenset({"cycle", "jobside", "marl", "web", "estimates", "decisions"})
+_NO_SLURM = frozenset({"cycle", "jobside", "marl", "rl_taps", "web", "estimates", "decisions"})
 RESULTS = Path("bench-results")
 
 

@@ -4,8 +4,9 @@
     h_u'   = ReLU(W [h_u, h_N(u)])
 
 F is one linear layer, which makes a matrix of the features of an edge. F(E) = W_0 + sum over features f of E_f W_f, so the sum
-over neighbours is that of W_0 and W_f applied to sums of h_w and of E_f h_w: no matrix of an edge is ever made. This is the same
-function as `NNConv` of torch_geometric with a linear network and the mean, without the dependency."""
+over neighbours is that of W_0 and W_f applied to sums of h_w and of E_f h_w: no matrix of an edge is ever made. h_N is that of
+`NNConv` of torch_geometric with a linear network and the mean, without root weight and without the dependency; the second line is
+the paper's and not a part of `NNConv`."""
 
 from __future__ import annotations
 

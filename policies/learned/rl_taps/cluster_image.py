@@ -1,9 +1,10 @@
 """RL-TAPS' image of a `ClusterState`: what `headway/RlTaps-v0` shows, from a live cluster.
 
-The agent names GPUs, and decisions name nodes. So GPUs are numbered node by node, and the GPUs that a job has on a node are chosen
-here. Slots and GPUs follow from the state alone. In the environment a job keeps its slot until it ends, and the agent has learned
-to give most jobs the GPU with the number of their slot. So a running job gets a slot whose GPU is on its nodes, where there is one:
-while the job stays on its nodes, it has a slot of these nodes, and the agent need not move it.
+The agent names GPUs, and the policy's decisions count them on each node, because Slurm cannot be told which GPUs a resized job
+gets. So GPUs are numbered node by node, and the GPUs that a job has on a node are chosen here. Slots and GPUs follow from the
+state alone. In the environment a job keeps its slot until it ends, and the agent has learned to give most jobs the GPU with the
+number of their slot. So a running job gets a slot whose GPU is on its nodes, where there is one: while the job stays on its
+nodes, it has a slot of these nodes, and the agent need not move it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """RL-TAPS on a cluster: the trained agent gives GPUs to the jobs of ten slots, round by round.
 
-Source: RL-TAPS (Ryu et al., CASCON 2020), section 4. The agent gives every GPU to a slot, and the job gets as many GPUs as the
-agent gave it, within its limits, on the nodes of these GPUs where it may run so, else by best fit. A job of fixed size gets that
-size if the agent gives it any GPU.
+The form is that of RL-TAPS (Ryu et al., CASCON 2020), section 4; the weights that come with Headway are trained by imitation of
+Headway's rule `taps-blocks` alone, which is not in the paper. The agent gives every GPU to a slot, and the job gets as many GPUs
+as the agent gave it, within its limits, on the nodes of these GPUs where it may run so, else by best fit. A job of fixed size gets
+that size if the agent gives it any GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from policies.errors import EncoderError
 from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.rl_taps.cluster_image import Ints, image_of, node_of_gpus, slots_of
 from policies.learned.rl_taps.system import trained_network
+from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import noted
 from policies.model import ClusterState, Placement, Split
 from policies.options import number
@@ -26,6 +28,7 @@ from policies.placement.best_fit import Capacity
 from policies.placement.rules import PlacementRule
 
 SOURCE = "Towards Topology Aware Pre-Emptive Job Scheduling with Deep Reinforcement Learning (Ryu et al., CASCON 2020)"
+IMITATING = "the form of RL-TAPS (Ryu et al., CASCON 2020), trained by imitation of Headway's rule `taps-blocks` alone"
 _REASON = "the agent gave it so many GPUs"
 _STEP_S = 48.3
 
@@ -45,7 +48,9 @@ class RlTaps:
         self._round_s = number("round_s", round_s, unit="seconds")
         self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
         self._guard = resizing_guard_of(guard, self._round_s)
-        self.spec = PolicySpec(name="rl-taps", source=SOURCE, preempts=True, resizes=True, round_s=self._round_s)
+        self.spec = PolicySpec(
+            name="rl-taps", source=source_of(card), preempts=True, resizes=True, round_s=self._round_s
+        )
 
     def decide(self, state: ClusterState) -> Decision:
         """Let the agent act, then carry its action out as far as jobs and nodes allow. Raises EncoderError."""
@@ -78,6 +83,11 @@ class RlTaps:
         if self._guard is None or (self._trained and not decision.outside):
             return decision
         return replace(self._guard.checked(state, decision), outside=decision.outside)
+
+
+def source_of(card: ModelCard) -> str:
+    """Return the source of a policy with these weights: the paper only if they were trained by reinforcement learning."""
+    return SOURCE if card.recipe.get("rounds") else IMITATING
 
 
 def _wanted(state: ClusterState, rows: Sequence[int], action: Ints) -> dict[int, Placement]:

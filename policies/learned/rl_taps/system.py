@@ -1,7 +1,7 @@
 """RL-TAPS as a system that can be trained: REINFORCE with a baseline for each step, over 20 episodes of one sequence.
 
-The agent acts in `headway/RlTaps-v0`, GPU by GPU. The policy `rl-taps` (`policy`) serves it on clusters, where decisions name nodes
-and not GPUs.
+The agent acts in `headway/RlTaps-v0`, GPU by GPU. The policy `rl-taps` (`policy`) serves it on clusters, where its decisions count
+the GPUs on each node.
 """
 
 from __future__ import annotations

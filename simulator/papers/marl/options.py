@@ -37,6 +37,8 @@ class MarlOptions:
     cores with 2), mixed (20 % of 8 cores with 2 GPUs, 40 % power8, 40 % dgx1)."""
     single: bool = False
     """True: one scheduler manages the whole data center (section VI-E)."""
+    schedulers: int = 0
+    """Number of schedulers, each of which has equally many of the partitions; 0: one for each partition. Our choice."""
     traces: Workload | Sequence[Trace] | None = None
     """A workload, from which every episode draws new jobs; or traces, of which every episode draws one; None: the workload that
     the next three options describe."""
@@ -85,6 +87,10 @@ class MarlOptions:
         for name in ("intervals", "max_intervals", "most_forwards"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)!r}; give at least 1")
+        if self.schedulers < 0 or (self.single and self.schedulers > 1):
+            raise SettingError(
+                f"schedulers is {self.schedulers!r} with single={self.single}; give 0 or more, or with single=True leave it out"
+            )
         if self.concurrent < 0:
             raise SettingError(f"concurrent is {self.concurrent!r}; give 0 or more")
         if self.traces is not None and not isinstance(self.traces, Workload) and not self.traces:

@@ -1,4 +1,6 @@
-"""The rules of MARL's world by network, servers and arrivals: `python -m simulator.papers.marl.rules_by_setting [--k 8] ...`.
+"""The rules of MARL's world by network, servers, arrivals and number of schedulers.
+
+    python -m simulator.papers.marl.rules_by_setting --k 8
 
 This prints one JSON object with a row for each setting and rule: the mean over seeds of the average JCT in seconds with half of its
 95 % interval, its relative change against the baseline with the least mean, seed by seed, the mean of p90 JCT, tasks forwarded and
@@ -12,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -75,18 +78,21 @@ def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--k", type=int, help="size of the network; without it, that of the paper")
     parser.add_argument("--jobs", type=float, default=15.0, help="jobs in an interval at each 100 servers")
     parser.add_argument("--forwarding", choices=("full", "always", "never"), default="full")
+    parser.add_argument(
+        "--schedulers", nargs="+", type=int, default=[0], help="numbers of schedulers; 0: one for each partition"
+    )
     parser.add_argument("--single", action="store_true", help="one scheduler for the whole data center")
     parser.add_argument("--rules", nargs="+", choices=sorted(RULES), default=list(RULES))
     parser.add_argument("--seeds", type=int, default=len(VALIDATION_SEEDS), help="validation traces")
     given = parser.parse_args(arguments)
     found = []
-    for network in given.networks:
-        for architecture in given.architectures:
-            for arrivals in given.arrivals:
-                options = {"network": network, "architecture": architecture, "arrivals": arrivals, "k": given.k}
-                options |= {"jobs_per_interval": given.jobs, "forwarding": given.forwarding, "single": given.single}
-                progress(f"{network}, {architecture}, {arrivals}")
-                found.append(rows(options, given.rules, VALIDATION_SEEDS[: given.seeds]))
+    same = {"k": given.k, "jobs_per_interval": given.jobs, "forwarding": given.forwarding, "single": given.single}
+    for network, architecture, arrivals, count in product(
+        given.networks, given.architectures, given.arrivals, given.schedulers
+    ):
+        options = {"network": network, "architecture": architecture, "arrivals": arrivals, "schedulers": count, **same}
+        progress(f"{network}, {architecture}, {arrivals}" + (f", {count} schedulers" if count else ""))
+        found.append(rows(options, given.rules, VALIDATION_SEEDS[: given.seeds]))
     return {"seeds": given.seeds, "settings": found}
 
 

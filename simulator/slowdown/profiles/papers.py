@@ -181,7 +181,7 @@ INTERFERENCE = MeasuredInterference(
     constant=-_CPU_PART / (exp(6 / 4) - 1),
     most_cores=MARL_MOST_CORES,
 )
-"""Chosen so that the slowdown is 0 without neighbours."""
+"""Chosen so that the slowdown is 0 without neighbours. The terms of the job's own cores and PCIe have the coefficient 0."""
 
 
 _LESS_SENSITIVE = {

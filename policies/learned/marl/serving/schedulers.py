@@ -1,7 +1,8 @@
 """The division of a cluster among schedulers, and its GPU groups.
 
-A GPU group of the paper is the GPUs below one CPU. A `ClusterState` does not say which GPUs these are, so a group is a node;
-with `groups` of 2 or more, a node is divided into so many groups by the numbers of its GPUs, the first being the larger ones.
+A GPU group of the paper is the GPUs below one CPU. Here a group is a node, as most states have no layout of GPUs (`gpu_layouts`),
+and layouts are not used; with `groups` of 2 or more, a node is divided into so many groups by the numbers of its GPUs, the first
+being the larger ones.
 """
 
 from __future__ import annotations

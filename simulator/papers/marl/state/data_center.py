@@ -38,7 +38,8 @@ _PODS_OF_BCUBE = 2
 
 @dataclass(frozen=True, eq=False)
 class DataCenter:
-    """Servers, groups and partitions. Invariant: all partitions have equally many servers and groups."""
+    """Servers, groups and partitions. Invariant: all partitions have equally many servers and groups, all schedulers equally many
+    partitions."""
 
     topology: Topology
     group_gpus: Ints
@@ -49,7 +50,7 @@ class DataCenter:
     """Server of each group (G)."""
     schedulers: int
     partitions: int
-    """Parts that have a scheduler each, unless one manages all."""
+    """Parts of the network that have a scheduler each, unless the options give fewer schedulers."""
     other_cores: Floats = field(init=False, repr=False)
     """Physical cores of the other CPUs of each group's server (G)."""
     core_unit: Floats = field(init=False, repr=False)
@@ -110,7 +111,17 @@ def data_center(options: MarlOptions) -> DataCenter:
         topology = vl2(gpus, sockets, k=_k(options))
     groups = [(place, count, cores) for place, server in enumerate(servers) for count, cores in server]
     place, count, cores = (np.array(column) for column in zip(*groups, strict=True))
-    return DataCenter(topology, count, cores.astype(np.float64), place, 1 if options.single else pods, pods)
+    return DataCenter(topology, count, cores.astype(np.float64), place, _schedulers(options, pods), pods)
+
+
+def _schedulers(options: MarlOptions, partitions: int) -> int:
+    """Return the number of schedulers. Raises SettingError if they cannot have equally many partitions."""
+    count = 1 if options.single else options.schedulers or partitions
+    if partitions % count:
+        raise SettingError(
+            f"schedulers is {count}, and the data center has {partitions} partitions; give a divisor of that number"
+        )
+    return count
 
 
 def _k(options: MarlOptions) -> int:

@@ -304,6 +304,22 @@ def test_a_small_run_imports_neither_typer_nor_rich(trace: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_arithmetic_has_one_thread_as_in_the_policy_server(trace: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'headway-scheduler[train]'")
+    words = ["headway-sim", "run", "--trace", str(trace), "--cluster", "1x4", "--policy", "srtf", "--json"]
+    program = (
+        f"import sys; sys.argv = {words}; from simulator.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "import torch; print(torch.get_num_threads())"
+    )
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=variables
+    )
+
+    assert done.stdout.splitlines()[-1] == "1"
+
+
 @pytest.mark.timeout(60)
 def test_ctrl_c_ends_a_run_cleanly(tmp_path: Path) -> None:
     rows = [(float(at), 1, 4e6) for at in range(4000)]

@@ -12,7 +12,8 @@ from policies.api import Forkable
 from policies.errors import EncoderError
 from policies.learned.rl_taps.cluster_image import image_of, left_of, owners_of, slots_of
 from policies.learned.rl_taps.image_columns import PAPER
-from policies.learned.rl_taps.policy import RlTaps
+from policies.learned.rl_taps.policy import IMITATING, SOURCE, RlTaps, source_of
+from policies.learned.rl_taps.system import trained_network
 from policies.model import ClusterState
 from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.states.valid import check_resizing
@@ -158,3 +159,9 @@ def test_running_jobs_without_a_slot_keep_what_they_have() -> None:
 def test_another_cluster_is_refused() -> None:
     with pytest.raises(EncoderError, match="32"):
         RlTaps().decide(cluster([Node(4)] * 4, [Job()]))
+
+
+def test_the_paper_is_the_source_only_of_weights_from_reinforcement_learning() -> None:
+    _, _, card = trained_network("")
+    assert RlTaps().spec.source == source_of(card) == IMITATING
+    assert source_of(replace(card, recipe={**card.recipe, "rounds": 28})) == SOURCE

@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {"k": 4, "intervals": 3, "jobs_per_interval": 40.0}
         {},
         {"agent": 2, "others": "tetris"},
         {"single": True},
+        {"schedulers": 2},
         {"forwarding": "always", "max_intervals": 4},
         {"network": "bcube", "n": 2, "k": 3},
         {"network": "vl2", "architecture": "mixed", "jobs_per_interval": 10.0},

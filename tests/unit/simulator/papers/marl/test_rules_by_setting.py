@@ -35,6 +35,17 @@ def test_all_rules_are_above_the_bound(capsys: pytest.CaptureFixture[str]) -> No
             assert [one["rules"][rule][name] for name in names] == [other["rules"][rule][name] for name in names]
 
 
+def test_numbers_of_schedulers_have_the_same_jobs() -> None:
+    few = ["--k", "4", "--seeds", "2", "--jobs", "15", "--rules", "tetris", "contention-greedy"]
+    one, two, four = rules_by_setting.program([*few, "--schedulers", "1", "2", "4"])["settings"]
+    assert one["bound"] == two["bound"] == four["bound"]
+    (single,) = rules_by_setting.program([*few, "--single"])["settings"]
+    (partitions,) = rules_by_setting.program(few)["settings"]
+    for rule, figures in single["rules"].items():
+        assert one["rules"][rule]["avg_jct_s"] == figures["avg_jct_s"]
+        assert four["rules"][rule]["avg_jct_s"] == partitions["rules"][rule]["avg_jct_s"]
+
+
 def test_an_impossible_size_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(rules_by_setting.program, ["--k", "5"]) == 2
     assert "even number" in capsys.readouterr().err

@@ -22,6 +22,8 @@ from simulator.papers.marl.state.data_center import data_center
         ({"architecture": "two-sizes"}, 2000, 20, 12000),
         ({"architecture": "mixed"}, 2000, 20, 20 * (20 * 2 + 40 * 4 + 40 * 8)),
         ({"single": True}, 2000, 1, 8000),
+        ({"schedulers": 4}, 2000, 4, 8000),
+        ({"k": 4, "schedulers": 1}, 16, 1, 64),
         ({"k": 4}, 16, 4, 64),
         ({"network": "vl2", "k": 4}, 80, 4, 320),
         ({"network": "bcube", "n": 2, "k": 3}, 16, 2, 64),
@@ -70,6 +72,9 @@ def test_bandwidths_are_those_of_the_paper() -> None:
     [
         ({"network": "ring"}, "network is 'ring'"),
         ({"k": 5}, "even number"),
+        ({"k": 8, "schedulers": 3}, "schedulers is 3, and the data center has 8 partitions"),
+        ({"schedulers": -1}, "schedulers is -1"),
+        ({"single": True, "schedulers": 2}, "schedulers is 2 with single=True"),
         ({"network": "vl2", "k": 6}, "multiple of 4"),
         ({"network": "bcube", "n": 3}, "even n"),
         ({"architecture": "abacus"}, "architecture"),
