@@ -1,3 +1,3 @@
 """The contents of each page, computed from the controller's answers. Pure functions; the templates turn their results into HTML.
-Imports `headway_client`.
+Imports `base`, `headway_client`.
 """
