@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from controller.base.text import duration
 
@@ -37,6 +38,23 @@ def past_text(held: int, known: int, stand_in: str) -> str:
     if stand_in:
         notes.append(f"computed as if policy {stand_in} decided")
     return "; ".join(notes)
+
+
+def past_of_all(estimates: Iterable[tuple[int, int, str]]) -> str:
+    """Return how good the estimates of a list were, as one sentence; empty without estimates.
+
+    Each has the number of earlier ranges of its horizon that held, the number of those that are known, and its stand-in. The shares
+    are not added up: horizons differ in them, and one job says nothing about another's.
+    """
+    each = list(estimates)
+    if not each:
+        return ""
+    tenths = sorted({round(10 * held / known) for held, known, _ in each if known >= FEW})
+    note = "too few such estimates yet to say how many hold"
+    if tenths:
+        note = f"of such estimates {' to '.join(str(each) for each in sorted({tenths[0], tenths[-1]}))} in 10 held"
+    stand_ins = sorted({stand_in for _, _, stand_in in each if stand_in})
+    return f"Starts: {note}{''.join(f'; computed as if policy {name} decided' for name in stand_ins)}."
 
 
 def _when(earliest_s: float, latest_s: float, now_s: float) -> str:

@@ -14,6 +14,9 @@ _JOB_IDS = re.compile(
     re.IGNORECASE,
 )
 """One or more ids after the word "job". Groups: the plural, and the ids after the first."""
+_BEFORE_UNIT = re.compile(r"(?<=\d) (s|min|h|d)\b")
+_BETWEEN_UNITS = re.compile(r"(?<=\d[hd]) (?=\d+[hm]\b)")
+_HALF_A_YEAR_S = 180 * 86_400.0
 
 
 def duration(seconds: float) -> str:
@@ -26,6 +29,11 @@ def duration(seconds: float) -> str:
     if whole < 172_800:
         return _two(whole // 3600, "h", whole % 3600 // 60, "min")
     return _two(whole // 86_400, "d", whole % 86_400 // 3600, "h")
+
+
+def shortened(durations: str) -> str:
+    """Return text with durations for a narrow column: "12m-2h5m" for "12 min - 2 h 5 min"."""
+    return _BETWEEN_UNITS.sub("", _BEFORE_UNIT.sub(lambda found: found[1][0], durations)).replace(" - ", "-")
 
 
 def _two(large: int, unit: str, small: int, lesser: str) -> str:
@@ -45,6 +53,17 @@ def rate(steps_per_s: float) -> str:
 def clock_time(time_s: float) -> str:
     """Return the local date and time of day, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def short_time(time_s: float, now_s: float) -> str:
+    """Return a local time for a narrow column, in at most 11 signs.
+
+    Without the date if it is today's ("13:18:17"), without the year if it is near ("11-28 13:18"), or only the date ("2024-11-28").
+    """
+    then, now = time.localtime(time_s), time.localtime(now_s)
+    if (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday):
+        return time.strftime("%H:%M:%S", then)
+    return time.strftime("%m-%d %H:%M" if abs(time_s - now_s) < _HALF_A_YEAR_S else "%Y-%m-%d", then)
 
 
 def capitalized(sentence: str) -> str:

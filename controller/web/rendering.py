@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from controller.base.start_text import past_text, start_range
+from controller.base.start_text import start_range
 from controller.base.text import clock_time, count, duration
 from controller.web.page_error import PageError
 from controller.web.settings import WebSettings
@@ -57,7 +57,6 @@ class Renderer:
             rate=lambda value: _UNKNOWN if value is None else f"{value:.3g}",
             many=count,
             starts_in=lambda start, now_s: start_range(start.earliest_s, start.latest_s, now_s),
-            past=lambda start: past_text(start.held, start.known, start.stand_in),
         )
         self._environment.globals.update(
             base=settings.base_path, version=VERSION, pages=PAGES, refresh_s=settings.refresh_s,

@@ -14,7 +14,7 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     """Print the findings of `headway doctor` with their repairs."""
     console = open_console()
     colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
-    table = table_of("", "CHECK", "FOUND")
+    table = table_of("", "CHECK", "FOUND", whole={"", "CHECK"})
     for finding in findings:
         level = str(finding["level"])
         cells = (

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from controller.base.start_text import start_range
-from controller.base.text import clock_time, duration
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of, table_of_lines
+from controller.base.start_text import past_of_all, start_range
+from controller.base.text import clock_time, duration, shortened
+from controller.cli.render.terminal import (
+    is_narrow,
+    open_console,
+    pairs_of,
+    put,
+    safe_text,
+    show_rest,
+    table_of,
+    table_of_lines,
+    time_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
@@ -22,9 +32,8 @@ STATE_COLOURS = {
 }
 
 
-_NARROW = 110
-"""Width of a terminal, in columns, below which placement and reason share a column: a job that waits has no placement."""
 _WIDTHS = {"USER": 8, "NAME": 12, "PLACEMENT": 20}
+_NARROW_WIDTHS = {"USER": 8, "NAME": 8}
 """Maximum widths on a terminal."""
 _TIMES = ("_time_s", "_since_s", "_start_s")
 _RATE, _SECONDS = "_per_s", "_s"
@@ -34,32 +43,48 @@ _RATE, _SECONDS = "_per_s", "_s"
 def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
     """Print one line for each job; at most `limit` of them (0: all). On a terminal, long texts are cut to its width.
 
-    Estimates of starts have a column where there are any. A narrow terminal has no room for it; `headway why` says them.
+    Estimates of starts have a column where there are any, and a line below the table on how many earlier ones held. On a narrow
+    terminal they are in the last column.
     """
     console = open_console()
     if not queue.entries:
         put(console, safe_text("No jobs."))
         return
-    narrow = console.is_terminal and console.width < _NARROW
-    estimated = not narrow and any(entry.HasField("start") for entry in queue.entries)
-    starts = ("STARTS IN",) if estimated else ()
-    last = ("WHERE OR WHY",) if narrow else ("PLACEMENT", "WHY")
-    columns = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", *starts, *last)
-    table = table_of_lines(*columns, widths=_WIDTHS) if console.is_terminal else table_of(*columns)
+    narrow = is_narrow(console)
     shown = queue.entries[:limit] if limit else queue.entries
+    starts = [entry.start for entry in shown if entry.HasField("start")]
+    estimated = bool(starts) and not narrow
+    last = ("WHERE OR WHY",) if narrow else ("PLACEMENT", "WHY")
+    columns = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", *(("STARTS IN",) if estimated else ()), *last)
+    table = (
+        table_of_lines(*columns, widths=_NARROW_WIDTHS if narrow else _WIDTHS)
+        if console.is_terminal
+        else table_of(*columns)
+    )
     for entry in shown:
+        wait = duration(entry.wait_s)
         table.add_row(
             safe_text(entry.job_id),
             safe_text(entry.user),
             safe_text(entry.name[:24]),
             safe_text(entry.state, STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
-            safe_text(duration(entry.wait_s)),
+            safe_text(shortened(wait) if narrow else wait),
             *((safe_text(starts_in(entry, now_s)),) if estimated else ()),
-            *map(safe_text, (entry.placement or entry.why,) if narrow else (entry.placement, entry.why)),
+            *map(safe_text, (where_or_why(entry, now_s),) if narrow else (entry.placement, entry.why)),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
+    if past := past_of_all((start.held, start.known, start.stand_in) for start in starts):
+        put(console, safe_text(past, "bright_black"))
+
+
+def where_or_why(entry: admin_pb2.QueueEntry, now_s: float) -> str:
+    """Return the placement of a job; without one its estimated start, and the phrase, not the sentence, on what it waits for."""
+    if entry.placement:
+        return entry.placement
+    why = entry.waits_for or entry.why
+    return f"starts in {shortened(starts_in(entry, now_s))}; {why}" if entry.HasField("start") else why
 
 
 def starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:
@@ -75,9 +100,9 @@ def show_explanation(found: admin_pb2.Explanation) -> None:
     if facts:
         put(console, safe_text(""), pairs_of(facts, {}))
     if found.decisions:
-        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON")
+        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON", whole={"DECIDED", "BY"})
         for record in found.decisions:
-            cells = (clock_time(record.time_s), record.policy, record.placement, record.reason)
+            cells = (time_text(console, record.time_s), record.policy, record.placement, record.reason)
             table.add_row(*(safe_text(cell) for cell in cells))
         put(console, safe_text(""), table)
 

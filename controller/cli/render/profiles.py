@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from controller.base.text import clock_time, count, rate
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of
+from controller.base.text import count, rate
+from controller.cli.render.terminal import (
+    is_narrow,
+    open_console,
+    pairs_of,
+    put,
+    safe_text,
+    table_of,
+    table_of_lines,
+    time_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from protos.headway.v1 import admin_pb2
 
 _SIGNATURE_CHARS = 8
 _SOMETIMES = ("BATCH", "GPU")
 """Columns that are left out when they have no value in any line."""
+_NOT_IF_NARROW = {"BATCH", "GPU", "WINDOWS", "JOBS"}
+"""Columns for which a narrow terminal has no room."""
+_WIDTHS = {"USER": 8, "SCRIPT": 14, "GPU": 14}
+"""Maximum widths on a terminal."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -34,22 +49,23 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
         "STEPS/S": lambda kind: rate(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-",
         "WINDOWS": lambda kind: f"{kind.windows_alone}/{kind.windows}",
         "JOBS": lambda kind: str(kind.jobs),
-        "LAST SEEN": lambda kind: clock_time(kind.last_s),
+        "LAST SEEN": lambda kind: time_text(console, kind.last_s),
     }
     unknown = {name for name in _SOMETIMES if all(shown[name](kind) == "-" for kind in found.kinds)}
-    columns = {name: cell for name, cell in shown.items() if name not in unknown}
-    table = table_of(*columns, "NOW")
+    left_out = unknown | (_NOT_IF_NARROW if is_narrow(console) else set())
+    columns = {name: cell for name, cell in shown.items() if name not in left_out}
+    lines = (*columns, "NOW")
+    table = table_of_lines(*lines, widths=_WIDTHS) if console.is_terminal else table_of(*lines)
     for kind in found.kinds:
         first, *others = [now_text(each) for each in kind.running] or [""]
         table.add_row(*(safe_text(cell(kind)) for cell in columns.values()), safe_text(first))
         for words in others:
             table.add_row(*("" for _ in columns), safe_text(words))
     put(console, table)
+    windows = "WINDOWS: windows alone / all. " if "WINDOWS" in columns else ""
     put(
         console,
-        safe_text(
-            "STEPS/S: speed alone. WINDOWS: windows alone / all. NOW: how many times slower each job runs than alone."
-        ),
+        safe_text(f"STEPS/S: speed alone. {windows}NOW: how many times slower each job runs than alone."),
     )
     if found.more:
         put(console, safe_text("There are more; --limit 0 shows all"))
@@ -93,9 +109,9 @@ def show_profile(found: admin_pb2.JobMeasurements) -> None:
         lines.append(("now", _now_line(found.now)))
     put(console, pairs_of(lines, {}))
     if found.steps:
-        put(console, safe_text(""), _steps(found))
+        put(console, safe_text(""), _steps(console, found))
     if found.windows:
-        put(console, safe_text(""), _windows(found))
+        put(console, safe_text(""), _windows(console, found))
 
 
 def _now_line(now: admin_pb2.ContentionNow) -> str:
@@ -107,12 +123,14 @@ def _now_line(now: admin_pb2.ContentionNow) -> str:
     return f"{pace}: {now.sensitivity:.2f} times slower than {of} ({now.source}, confidence {now.confidence:.0%})"
 
 
-def _steps(found: admin_pb2.JobMeasurements) -> Any:
-    table = table_of("PROFILED", "NODE", "STEP", "COMPUTE", "EXPOSED", "HIDDEN", "BYTES A STEP")
+def _steps(console: Console, found: admin_pb2.JobMeasurements) -> Any:
+    table = table_of(
+        "PROFILED", "NODE", "STEP", "COMPUTE", "EXPOSED", "HIDDEN", "BYTES A STEP", whole={"PROFILED", "NODE"}
+    )
     for step in found.steps:
         kinds = ", ".join(_kind(kind, step) for kind in sorted(step.bytes)) or "-"
         times = (_part(part, step.step_s) for part in (step.compute_s, step.exposed_s, step.hidden_s))
-        cells = (clock_time(step.time_s), step.node, f"{step.step_s * 1e3:.3g} ms", *times, kinds)
+        cells = (time_text(console, step.time_s), step.node, f"{step.step_s * 1e3:.3g} ms", *times, kinds)
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
 
@@ -128,13 +146,13 @@ def _part(seconds: float, step_s: float) -> str:
     return f"{seconds * 1e3:.3g} ms ({seconds / step_s:.0%})" if step_s else f"{seconds * 1e3:.3g} ms"
 
 
-def _windows(found: admin_pb2.JobMeasurements) -> Any:
-    table = table_of("WINDOW", "GPUS", "ON", "STEPS/S", "BESIDE")
+def _windows(console: Console, found: admin_pb2.JobMeasurements) -> Any:
+    table = table_of("WINDOW", "GPUS", "ON", "STEPS/S", "BESIDE", whole={"WINDOW", "STEPS/S"})
     for window in found.windows:
-        beside = ", ".join(f"{other.job_id}{f' ({other.script})' if other.script else ''}" for other in window.beside)
-        cells = (
-            clock_time(window.start_s), str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside or "no job",
-        )  # fmt: skip
+        names = (f"{other.job_id}{f' ({other.script})' if other.script else ''}" for other in window.beside)
+        beside = ", ".join(names) or "no job"
+        time_began = time_text(console, window.start_s)
+        cells = (time_began, str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside)
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
 

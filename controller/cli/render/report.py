@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.base.text import clock_time, count, duration, rate
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of
+from controller.base.text import count, duration, rate, shortened
+from controller.cli.render.terminal import is_narrow, open_console, pairs_of, put, safe_text, table_of, time_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from protos.headway.v1 import admin_pb2
@@ -19,21 +20,21 @@ _BESIDE = 3
 def show_report(found: admin_pb2.JobSummary) -> None:
     """Print what became of the job: a line for each fact, then its runs and its stops."""
     console = open_console()
-    put(console, pairs_of(_lines(found), {"hint": "yellow"}))
+    put(console, pairs_of(_lines(console, found), {"hint": "yellow"}))
     if found.runs:
-        put(console, safe_text(""), _runs(found))
+        put(console, safe_text(""), _runs(console, found))
     if found.stops:
-        put(console, safe_text(""), _stops(found))
+        put(console, safe_text(""), _stops(console, found))
     for sentence in found.missing:
         put(console, safe_text(f"note: {sentence}", "bright_black"))
 
 
-def _lines(found: admin_pb2.JobSummary) -> list[tuple[str, str]]:
-    ended = f", ended {clock_time(found.end_time_s)}" if found.HasField("end_time_s") else ""
+def _lines(console: Console, found: admin_pb2.JobSummary) -> list[tuple[str, str]]:
+    ended = f", ended {time_text(console, found.end_time_s)}" if found.HasField("end_time_s") else ""
     state = f"{found.state} ({found.slurm_state})" if found.slurm_state else found.state
     lines = [
         ("job", f"{found.job_id} {found.name} of {found.user}"),
-        ("state", f"{state}, submitted {clock_time(found.submit_time_s)}{ended}"),
+        ("state", f"{state}, submitted {time_text(console, found.submit_time_s)}{ended}"),
         ("waited", _waited(found)),
         ("ran", _ran(found)),
     ]
@@ -78,25 +79,26 @@ def _contention(found: admin_pb2.JobSummary) -> str:
     return f"{text} ({', '.join(named[:_BESIDE])})" if named else text
 
 
-def _runs(found: admin_pb2.JobSummary) -> Table:
-    table = table_of("STARTED", "RAN", "ON", "BY", "REASON", "END")
+def _runs(console: Console, found: admin_pb2.JobSummary) -> Table:
+    table = table_of("STARTED", "RAN", "END", "ON", "BY", "REASON", whole={"STARTED", "RAN", "BY", "END"})
     for run in found.runs:
         ran = ""
         if run.HasField("start_s") and run.HasField("end_s"):
             ran = duration(run.end_s - run.start_s)
+            ran = shortened(ran) if is_narrow(console) else ran
         cells = (
-            clock_time(run.start_s) if run.HasField("start_s") else "", ran, run.placement, run.policy, run.reason,
-            run.slurm_state or ("" if run.HasField("end_s") else "runs"),
+            time_text(console, run.start_s) if run.HasField("start_s") else "", ran,
+            run.slurm_state or ("" if run.HasField("end_s") else "runs"), run.placement, run.policy, run.reason,
         )  # fmt: skip
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
 
 
-def _stops(found: admin_pb2.JobSummary) -> Table:
-    table = table_of("STOPPED", "BY", "STEP", "COST", "WHY")
+def _stops(console: Console, found: admin_pb2.JobSummary) -> Table:
+    table = table_of("STOPPED", "BY", "STEP", "COST", "WHY", whole={"STOPPED", "BY", "STEP", "COST"})
     for stop in found.stops:
         cells = (
-            clock_time(stop.time_s), stop.cause, str(stop.step) if stop.HasField("step") else "",
+            time_text(console, stop.time_s), stop.cause, str(stop.step) if stop.HasField("step") else "",
             duration(stop.cost_s) if stop.HasField("cost_s") else "",
             f"{stop.why}; {stop.problem}" if stop.problem else stop.why,
         )  # fmt: skip

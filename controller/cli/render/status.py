@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from controller.base.text import clock_time, count, duration, listed
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of, time_text
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from protos.headway.v1 import admin_pb2
 
@@ -229,8 +230,25 @@ def show_policy(policy: admin_pb2.PolicyInfo) -> None:
 
 
 def show_event(event: admin_pb2.Event) -> None:
-    """Print one line."""
+    """Print one line; on a terminal, what does not fit on it follows below the beginning of the text."""
+    console = open_console()
+    kind = safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, ""))
+    if console.is_terminal:
+        put(console, _event_row(event, kind, time_text(console, event.time_s)))
+        return
     line = safe_text(f"{clock_time(event.time_s)}  ")
-    line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
+    line.append_text(kind)
     line.append_text(safe_text(f"  {event.job_id:<8}  {event.user:<8}  {event.text}".rstrip()))
-    put(open_console(), line)
+    put(console, line)
+
+
+def _event_row(event: admin_pb2.Event, kind: Text, time_of_event: str) -> Table:
+    """Return a table of one row: each event is printed when it comes, so the columns have widths of their own."""
+    from rich.table import Table
+
+    row = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(4):
+        row.add_column(no_wrap=True, min_width=8)
+    row.add_column(overflow="fold")
+    row.add_row(safe_text(time_of_event), kind, safe_text(event.job_id), safe_text(event.user), safe_text(event.text))
+    return row

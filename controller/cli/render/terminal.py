@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Container, Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from controller.base.text import clock_time, short_time
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+NARROW = 110
+"""Width of a terminal, in columns, below which tables leave out columns and shorten times."""
 _PLAIN_WIDTH = 10_000
 _RIGHT = frozenset({"GPUS", "NODES", "WAIT", "STEPS/S", "WINDOWS", "JOBS"})
 """Columns of numbers."""
@@ -42,13 +47,24 @@ def put(console: Console, *things: Table | Text) -> None:
     sys.stdout.flush()
 
 
-def table_of(*columns: str) -> Table:
-    """Return an empty table with that heading."""
+def is_narrow(console: Console) -> bool:
+    """Return True on a terminal of less than `NARROW` columns; never for a file or a pipe, which have all columns."""
+    return console.is_terminal and console.width < NARROW
+
+
+def time_text(console: Console, time_s: float) -> str:
+    """Return a local time for a table: short on a terminal, with date and time elsewhere."""
+    return short_time(time_s, time.time()) if console.is_terminal else clock_time(time_s)
+
+
+def table_of(*columns: str, whole: Container[str] = ()) -> Table:
+    """Return an empty table with that heading; texts of the columns `whole` stay on one line, others may have more."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if column in _RIGHT else "left"
+        table.add_column(column, justify=side, overflow="fold", no_wrap=column in whole)
     return table
 
 

@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 
 from headway_client import Queue, QueueEntry
 
+from controller.base.start_text import past_of_all
+
 PAGE = 200
 """Jobs on one page."""
 STATES = ("waiting", "starting", "yielded", "running", "ineligible")
@@ -49,6 +51,12 @@ class QueuePage:
     jobs: int
     pages: int
     partitions: tuple[str, ...]
+
+    @property
+    def past(self) -> str:
+        """How good earlier estimates of starts were, as a sentence; empty if no job of the page has an estimate."""
+        starts = [entry.start for _, entry in self.rows if entry.start is not None]
+        return past_of_all((start.held, start.known, start.stand_in) for start in starts)
 
 
 def parse_filter(query: Mapping[str, str]) -> Filter:

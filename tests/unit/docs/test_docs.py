@@ -289,6 +289,14 @@ def test_the_policy_in_the_readme_is_the_example() -> None:
     assert block == (ROOT / "examples/newest-first/newest_first.py").read_text()
 
 
+def test_the_tour_of_the_readme_has_the_commands_of_its_script() -> None:
+    (tour,) = (block for block in Page(ROOT / "README.md").blocks() if block.startswith("$ sbatch"))
+    commands = (ROOT / "examples/tour/commands.txt").read_text().splitlines()
+
+    assert re.findall(r"^\$ (.*)$", tour, re.M) == commands
+    assert max(map(len, tour.splitlines())) <= 80
+
+
 def test_the_script_for_podman_on_the_page_is_the_example() -> None:
     blocks = Page(ROOT / "docs/containers.md").blocks("sh")
 

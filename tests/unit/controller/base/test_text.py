@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from controller.base.text import without_job_ids
+from controller.base.text import duration, short_time, shortened, without_job_ids
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,16 @@ from controller.base.text import without_job_ids
 )
 def test_ids_of_jobs_are_replaced(text: str, shown: str) -> None:
     assert without_job_ids(text) == shown
+
+
+def test_a_near_time_has_no_more_of_the_date_than_it_needs() -> None:
+    now_s = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
+    times_s = (now_s - 43_200, now_s - 43_201, now_s - 200 * 86_400)
+
+    assert [short_time(each, now_s) for each in times_s] == ["00:00:00", "05-03 23:59", "2025-10-16"]
+
+
+def test_durations_of_a_narrow_column_have_no_spaces() -> None:
+    assert [shortened(duration(each)) for each in (45, 720, 7500, 200_000)] == ["45s", "12m", "2h5m", "2d7h"]
+    assert shortened("12 min - 2 h 5 min") == "12m-2h5m"
+    assert shortened("> 3 h") == "> 3h"

@@ -235,21 +235,22 @@ async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):
         narrow, wide = await asyncio.gather(on_terminal(80, "queue", *where), on_terminal(160, "queue", *where))
     assert [line.split()[0] for line in narrow] == ["JOB", "2", "1", "3"]
     assert max(map(len, narrow)) <= 80
-    assert "needs 8 GPUs" in narrow[1]
+    assert "for GPUs, in the policy's" in narrow[1]
     assert "n1:8" in narrow[2]
     assert "PLACEMENT" in wide[0]
     assert "needs 8 GPUs on one node; no GPU is free" in wide[1]
 
 
 def test_the_queue_has_a_column_of_estimated_starts_where_there_are_any(capsys):
-    start = pb.StartEstimate(earliest_s=1e9 + 720, median_s=1e9 + 3600, latest_s=1e9 + 7500)
+    start = pb.StartEstimate(earliest_s=1e9 + 720, median_s=1e9 + 3600, latest_s=1e9 + 7500, held=8, known=10)
     entries = [pb.QueueEntry(job_id="7", state="waiting", start=start), pb.QueueEntry(job_id="8", state="running")]
     show_queue(pb.Queue(entries=entries), 0, 1e9)
     show_queue(pb.Queue(entries=entries[1:]), 0, 1e9)
-    head, seven, eight, plain, _ = capsys.readouterr().out.splitlines()
+    head, seven, eight, past, plain, _ = capsys.readouterr().out.splitlines()
     assert "STARTS IN" in head and "STARTS IN" not in plain
     assert "12 min - 2 h 5 min" in seven
     assert "min - " not in eight
+    assert past == "Starts: of such estimates 8 in 10 held."
 
 
 async def test_queue_shows_the_jobs_that_are_wanted(folder):

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The tour of the README: boots a mini-cluster with Headway, runs each command of commands.txt on it as on a terminal of 80 columns,
+# prints commands and output, and removes the cluster. As root: examples/tour/tour.sh [POLICY]
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+name=tour
+
+work=$(mktemp -d)
+trap 'headway-minicluster down --name "$name" >&2; rm -rf "$work"' EXIT
+headway-minicluster up --name "$name" --headway "${1:-srtf}" >"$work/up"
+cat "$work/up" >&2
+eval "$(grep -o 'export [A-Z_]*=.*' "$work/up")"
+cd "$work"  # sbatch writes the output of jobs here
+
+# A submission is followed by the time that Headway and Slurm need to place and start the job.
+while IFS= read -r command; do
+    printf '$ %s\n' "$command"
+    COLUMNS=80 TERM=dumb script --quiet --return --command "$command" /dev/null </dev/null | tr -d '\r' | sed 's/ *$//'
+    case $command in sbatch* | scancel*) sleep 5 ;; esac
+done <"$here/commands.txt"
