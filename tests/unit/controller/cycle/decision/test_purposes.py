@@ -68,8 +68,8 @@ async def test_a_job_trains_on_when_the_one_that_it_saves_for_is_cancelled_or_he
         await cluster.world.go_on(2)
         # then the preemption is called off, the ranks hear of it, and the job stays
         row = cluster.row()
-        assert (row.cause, row.stage, row.problem) == (Cause.POLICY, Stage.CALLED_OFF, end_text(row.reason))
-        assert row.reason is EndReason.NOT_NEEDED
+        assert (row.cause, row.stage, row.reason) == (Cause.POLICY, Stage.CALLED_OFF, EndReason.NOT_NEEDED)
+        assert row.problem == end_text(EndReason.NOT_NEEDED)
         assert f"called off, so it stays on its nodes: {row.problem}" in cluster.events(long.key.job_id)
 
         async def may_go_on() -> bool:
