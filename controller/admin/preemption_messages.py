@@ -53,6 +53,7 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
         step=preemption.step,
         problem=preemption.problem,
         restarts=preemption.restarts,
+        reason=preemption.reason or "",
     )
 
 

@@ -103,6 +103,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Streams that were refused or ended for an error since the start, by gRPC's name of the status."""
         self._server = grpc.aio.server(interceptors=(StrictRequests(),), options=_options(settings))
         self._tasks = Tasks() if tasks is None else tasks
+        self._failed = self._tasks.counting("agent-calls")
         self._running = AsyncExitStack()
         self._listens = False
         self.address = settings.address
@@ -184,7 +185,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     # --- streams
 
     async def Connect(self, request_iterator: object, context: Context) -> None:  # type: ignore[override]
-        """Serve one agent until its stream ends."""
+        """Serve one agent until its stream ends. Errors that are neither refusals nor lost connections are defects: counted."""
         try:
             await self._serve(context)
         except RefusedError as error:
@@ -193,12 +194,16 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
                 await context.abort(error.code, str(error))
         except grpc.aio.BaseError as error:  # the connection broke during a write
             log.info("agent_cut_off", peer=context.peer(), reason=str(error))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not cancelled_by_others():
                 raise
+            self._failed(error)
             # gRPC takes it for the end of the call, and sends the agent no status.
             problem = "the controller cancelled an operation of this stream; connect again"
             await context.abort(grpc.StatusCode.UNAVAILABLE, problem)
+        except Exception as error:
+            self._failed(error)
+            raise  # gRPC logs it, and answers UNKNOWN; the agent connects again
 
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from controller.base.text import encodable
+
 
 class HeadwayError(Exception):
-    """Base of every error that the controller raises on purpose."""
+    """Base of every error that the controller raises on purpose. Invariant: its text can be printed and written as JSON.
+
+    Paths and Slurm's texts are read with `surrogateescape`, and often are part of the text.
+    """
+
+    def __init__(self, *texts: object) -> None:
+        """Bytes that are no UTF-8 are shown escaped."""
+        super().__init__(*(encodable(text) if isinstance(text, str) else text for text in texts))
 
 
 class ConfigurationError(HeadwayError):

@@ -77,6 +77,11 @@ def clip(text: str | bytes, limit: int = 400) -> str:
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
 
 
+def encodable(text: str) -> str:
+    r"""Return a text that every terminal and every reader of JSON takes: bytes that are no UTF-8 are shown escaped, as \udcff."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def without_job_ids(text: str) -> str:
     """Return the text with "another job" and "other jobs" in place of ids, for users who may not see the jobs of others.
 

@@ -30,13 +30,14 @@ from controller.preempt.preemptibility import Preemptibility, preemptibility
 from controller.preempt.reports.job_agents import Agents, JobAgents
 from controller.preempt.reports.job_reports import NodeReport, newest_step
 from controller.preempt.reports.silent_nodes import kept_off
-from controller.preempt.text import forced_text
+from controller.preempt.text import end_text, forced_text
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from controller.state.preemption import (
     Cause,
+    EndReason,
     Preemption,
     PreemptionMethod,
     RelocationConstraint,
@@ -163,7 +164,7 @@ class PreemptionManager:
         self.tick()
         return attempt.row
 
-    def call_off(self, number: int, problem: str) -> bool:
+    def call_off(self, number: int, reason: EndReason) -> bool:
         """Let a job that is to be stopped train on, if nothing has been done yet to stop it. Returns whether it trains on.
 
         Raises JournalError.
@@ -171,7 +172,7 @@ class PreemptionManager:
         attempt = next((one for one in self._open.all if one.row.number == number), None)
         if attempt is None or not attempt.may_be_called_off:
             return False
-        self._saving.call_off(attempt, problem)
+        self._saving.call_off(attempt, reason, end_text(reason))
         return True
 
     def recent(self, job: SlurmJob, limit: int = 20) -> list[Preemption]:
@@ -291,11 +292,12 @@ class PreemptionManager:
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
             self._open.constrain(job.key, after)
         if after.stage is Stage.CALLED_OFF:
-            self._saving.call_off(attempt, after.problem)
+            self._saving.call_off(attempt, after.reason or EndReason.NOT_STOPPED, after.problem)
         elif after != before:
             self._open.change(attempt, after)
         elif attempt.refused and job is not None and job.phase is Phase.RUNNING:
-            self._saving.call_off(attempt, f"Slurm refused to stop it: {attempt.refused}")
+            problem = f"Slurm refused to stop it: {attempt.refused}"
+            self._saving.call_off(attempt, EndReason.NOT_STOPPED, problem)
         elif not attempt.seen and before.stage is Stage.SAVED:
             # The ranks may have trained on while no controller ran, so they have to save once more.
             self._open.change(attempt, replace(before, stage=Stage.ASKED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.base.text import count, duration, without_job_ids
 from controller.preempt.preemptibility import Preemptibility
-from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
+from controller.state.preemption import Cause, EndReason, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
 _BY = {
     Cause.OPERATOR: "an operator",
@@ -15,8 +15,14 @@ _BY = {
 }
 
 
-NOT_NEEDED = "the job for which it was to be stopped no longer waits"
-"""Problem of a preemption that was called off for this reason: the job itself would have saved."""
+def end_text(reason: EndReason) -> str:
+    """Return the text of a reason about which nothing more is known."""
+    return {
+        EndReason.NOT_NEEDED: "the job for which it was to be stopped no longer waits",
+        EndReason.NOT_SAVED: "it did not save",
+        EndReason.NOT_STOPPED: "Slurm did not stop it",
+        EndReason.JOB_ENDED: "the job ended",
+    }[reason]
 
 
 def event_text(preemption: Preemption) -> str:

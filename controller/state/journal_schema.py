@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from controller.base.sqlite_schema import Schema, split_statements
 from controller.state.given_to_slurm import GIVEN_TO_SLURM_SCHEMA
-from controller.state.preemption_table import PREEMPTION_SCHEMA
+from controller.state.preemption_table import PREEMPTION_SCHEMA, REASON_SINCE_4
 from controller.state.user_change_table import USER_CHANGE_SCHEMA
 
 SCHEMA = (
@@ -60,11 +60,12 @@ by its names (below), `user_change` by the users' budgets, the rest by `keep_day
 more may stay for each row of `job` and `run`: the reason why Slurm places the job (given_to_slurm.py). Between two prunings, ten
 minutes apart, tables grow by the rows of that time."""
 JOURNAL = Schema(
-    version=3,
+    version=4,
     statements=split_statements(SCHEMA),
     migrations={
         1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",),
         2: ("ALTER TABLE run ADD COLUMN gpu_s REAL",),
+        3: REASON_SINCE_4,
     },
 )
 TABLES = ("job", "preemption", "run", "decision", "placed", "intent", "job_note", "user_change")

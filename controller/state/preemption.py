@@ -62,6 +62,19 @@ class Stage(StrEnum):
         return self in _ENDS
 
 
+class EndReason(StrEnum):
+    """Reason for which a preemption was called off, or is over: for programs, as `problem` is for users. Never renamed."""
+
+    NOT_NEEDED = "not needed"
+    """The job for which it was to be stopped no longer waits. It would have saved."""
+    NOT_SAVED = "not saved"
+    """It has not saved in time, or cannot."""
+    NOT_STOPPED = "not stopped"
+    """It may have saved, but Slurm did not stop it."""
+    JOB_ENDED = "job ended"
+    """The job ended, or is no longer known, before it was stopped or before it ran again and made a step."""
+
+
 _ENDS = frozenset({Stage.RESUMED, Stage.CALLED_OFF, Stage.OVER})
 
 
@@ -122,6 +135,8 @@ class Preemption:
     """Why it was called off or is over; after a forced stop, what is lost."""
     cluster: str = ""
     """The job's cluster, as in `JobKey`."""
+    reason: EndReason | None = None
+    """Set with the stages CALLED_OFF and OVER; None at the others, and for rows of earlier versions."""
 
     @property
     def key(self) -> JobKey:
@@ -137,7 +152,9 @@ class Preemption:
 # --- which phase follows
 
 
-def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "") -> Preemption:
+def moved(
+    preemption: Preemption, stage: Stage, now_s: float, problem: str = "", reason: EndReason | None = None
+) -> Preemption:
     """Return the preemption at another stage, with the time at which it reached it."""
     times = {
         Stage.SAVED: "saved_s",
@@ -148,7 +165,8 @@ def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "")
     changes: dict[str, float] = {times[stage]: now_s} if stage in times else {}
     if stage.ended:
         changes["ended_s"] = now_s
-    return replace(preemption, stage=stage, problem=problem or preemption.problem, **changes)  # type: ignore[arg-type]
+    problem = problem or preemption.problem
+    return replace(preemption, stage=stage, problem=problem, reason=reason, **changes)  # type: ignore[arg-type]
 
 
 def left_s(preemption: Preemption, now_s: float) -> float:
@@ -166,9 +184,8 @@ def after_snapshot(preemption: Preemption, job: SlurmJob | None, now_s: float) -
     elif preemption.stage is Stage.STOPPED:
         since_s = now_s - (preemption.stopped_s or now_s)
         if _runs_on(preemption, job) and since_s > _STILL_RUNNING_S:
-            return moved(
-                preemption, Stage.CALLED_OFF, now_s, "Slurm shows the job running as if it had not been stopped"
-            )
+            problem = "Slurm shows the job running as if it had not been stopped"
+            return moved(preemption, Stage.CALLED_OFF, now_s, problem, EndReason.NOT_STOPPED)
     again = preemption.stage is Stage.STOPPED and job.restarts > preemption.restarts
     if again and job.phase in _AGAIN:
         return moved(preemption, Stage.STARTED, now_s)
@@ -177,7 +194,7 @@ def after_snapshot(preemption: Preemption, job: SlurmJob | None, now_s: float) -
     if preemption.open and preemption.stage in {Stage.STOPPED, Stage.STARTED} and job.phase is Phase.ENDED:
         if preemption.stage is Stage.STARTED and job.state.partition(",")[0] != "COMPLETED":
             problem = f"the job was started again and ended ({job.state}) before its first step"
-            return moved(preemption, Stage.OVER, now_s, problem)
+            return moved(preemption, Stage.OVER, now_s, problem, EndReason.JOB_ENDED)
         return _lost(preemption, f"the job ended ({job.state})", now_s)
     return preemption
 
@@ -202,7 +219,7 @@ def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Pre
     instead = (
         "ended instead of continuing" if preemption.way is PreemptionMethod.SIGNAL else "ended before it was stopped"
     )
-    return moved(preemption, Stage.OVER, now_s, f"the job {instead} ({job.state})")
+    return moved(preemption, Stage.OVER, now_s, f"the job {instead} ({job.state})", EndReason.JOB_ENDED)
 
 
 def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
@@ -210,7 +227,7 @@ def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
     if preemption.stage is Stage.STARTED:
         return replace(preemption, ended_s=now_s, problem=f"{what} before a step was reported")
     when = "before it ran again" if preemption.stage is Stage.STOPPED else "before it was stopped"
-    return moved(preemption, Stage.OVER, now_s, f"{what} {when}")
+    return moved(preemption, Stage.OVER, now_s, f"{what} {when}", EndReason.JOB_ENDED)
 
 
 def _runs_on(preemption: Preemption, job: SlurmJob) -> bool:

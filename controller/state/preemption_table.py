@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS preemption (
     submit_time_s INTEGER NOT NULL, restarts INTEGER NOT NULL, cause TEXT NOT NULL, why TEXT NOT NULL, way TEXT NOT NULL,
     force INTEGER NOT NULL, nodes TEXT NOT NULL, elsewhere TEXT NOT NULL, within_s REAL NOT NULL, stage TEXT NOT NULL,
     asked_s REAL NOT NULL, saved_s REAL, stopped_s REAL, started_s REAL, resumed_s REAL, ended_s REAL, step INTEGER,
-    attempt INTEGER NOT NULL, problem TEXT NOT NULL);
+    attempt INTEGER NOT NULL, problem TEXT NOT NULL, reason TEXT);
 CREATE INDEX IF NOT EXISTS preemption_open ON preemption (number) WHERE ended_s IS NULL;
 CREATE INDEX IF NOT EXISTS preemption_job ON preemption (raw_id, number);
 CREATE INDEX IF NOT EXISTS preemption_asked ON preemption (asked_s);
@@ -33,6 +33,12 @@ _COLUMN = {"constraint": "elsewhere"}
 """Column of each field that has another name; files keep the names with which they were made."""
 _COLUMNS = tuple(_COLUMN.get(field.name, field.name) for field in fields(Preemption) if field.name != "cluster")
 """The cluster is part of the column `job_id`, as in all tables."""
+REASON_SINCE_4 = (
+    "ALTER TABLE preemption ADD COLUMN reason TEXT",
+    "UPDATE preemption SET reason = 'not needed' WHERE stage = 'called off'"
+    " AND problem = 'the job for which it was to be stopped no longer waits'",
+)
+"""Adds the column `reason`. Earlier versions knew the reason by that sentence; files have it as it was then."""
 MAX_PREEMPTIONS = 100_000
 """Maximum number of rows of ended preemptions; the oldest are dropped, whatever their age."""
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM preemption"  # noqa: S608 - names of our own

@@ -81,7 +81,10 @@ class NvmlReader:
         self._child: Process | None = None
         """The child, once it has reported that it is ready."""
         self._starting: asyncio.Task[None] | None = None
+        self._killed: Process | None = None
+        """The child that was killed last."""
         self._ending: asyncio.Task[int] | None = None
+        """Waits for its end."""
         self._not_before_s = 0.0
         self._retries = Retries(_PAUSES)
 
@@ -123,12 +126,13 @@ class NvmlReader:
         if self._ending is not None:
             await asyncio.wait({self._ending}, timeout=_CLOSE_WITHIN_S)
             self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
 
     async def _ready_child(self) -> Process | None:
         """Return the child, started if its pause is over; None while it is not ready."""
         if self._child is not None:
             return self._child
-        if self._ending is not None and not self._ending.done():
+        if self._is_ending():
             return None
         if self._starting is None:
             if self._clock() < self._not_before_s:
@@ -186,4 +190,18 @@ class NvmlReader:
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
+        self._killed = child
         self._ending = asyncio.create_task(child.wait(), name="gpu-child-end")
+
+    def _is_ending(self) -> bool:
+        """Return whether the killed child may be there still. A wait for its end that failed is logged, and begun again."""
+        if self._ending is None or self._killed is None:
+            return False
+        if not self._ending.done():
+            return True
+        problem = "cancelled" if self._ending.cancelled() else self._ending.exception()
+        if problem is None:
+            return False
+        log.warning("gpu_child_not_awaited", problem=str(problem), pid=self._killed.pid)
+        self._end(self._killed)
+        return True

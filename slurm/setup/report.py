@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from controller.base.text import encodable
+
 if TYPE_CHECKING:
     from slurm.setup.draft import FileChange
     from slurm.setup.files import Written
@@ -13,20 +15,15 @@ if TYPE_CHECKING:
     from slurm.setup.undo_plan import UndoPlan
 
 
-def printable(text: str) -> str:
-    """Return a text that every terminal and every reader of JSON takes: bytes that are no UTF-8 are shown escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def plan_json(plan: SetupPlan, written: list[Written], applied: bool) -> str:
     """Return the document of `headway-setup slurm --json`."""
     document = {
         "complete": plan.complete,
         "applied": applied,
         "changes": _change_rows(plan.changes, written),
-        "conflicts": [{"key": conflict.key, "text": printable(conflict.text)} for conflict in plan.conflicts],
-        "notes": [printable(note) for note in plan.notes],
-        "next_steps": [printable(step) for step in plan.next_steps],
+        "conflicts": [{"key": conflict.key, "text": encodable(conflict.text)} for conflict in plan.conflicts],
+        "notes": [encodable(note) for note in plan.notes],
+        "next_steps": [encodable(step) for step in plan.next_steps],
     }
     return json.dumps(document, indent=2)
 
@@ -39,9 +36,9 @@ def undo_json(plan: UndoPlan, written: list[Written], applied: bool) -> str:
         "changes": _change_rows(plan.changes, written),
         "removed": [str(removal.path) for removal in plan.removals],
         "waiting": [str(path) for path in plan.waiting],
-        "conflicts": [{"key": conflict.key, "text": printable(conflict.text)} for conflict in plan.conflicts],
-        "notes": [printable(note) for note in plan.notes],
-        "next_steps": [printable(step) for step in plan.next_steps],
+        "conflicts": [{"key": conflict.key, "text": encodable(conflict.text)} for conflict in plan.conflicts],
+        "notes": [encodable(note) for note in plan.notes],
+        "next_steps": [encodable(step) for step in plan.next_steps],
     }
     return json.dumps(document, indent=2)
 
@@ -56,9 +53,9 @@ def spank_json(plan: SpankPlan, written: list[Written], applied: bool) -> str:
         "build": build
         and {"compiler": " ".join(build.compiler), "include": str(build.include), "slurm": build.release},
         "changes": _change_rows((plan.plugstack,) if plan.plugstack else (), written),
-        "conflicts": [{"key": conflict.key, "text": printable(conflict.text)} for conflict in plan.conflicts],
-        "notes": [printable(note) for note in plan.notes],
-        "next_steps": [printable(step) for step in plan.next_steps],
+        "conflicts": [{"key": conflict.key, "text": encodable(conflict.text)} for conflict in plan.conflicts],
+        "notes": [encodable(note) for note in plan.notes],
+        "next_steps": [encodable(step) for step in plan.next_steps],
     }
     return json.dumps(document, indent=2)
 
@@ -67,9 +64,9 @@ def _change_rows(changes: tuple[FileChange, ...], written: list[Written]) -> lis
     backups = {item.path: item.backup for item in written}
     return [
         {
-            "path": printable(str(change.path)),
+            "path": encodable(str(change.path)),
             "new": change.before is None,
-            "diff": printable(change.diff),
+            "diff": encodable(change.diff),
             "backup": str(backups[change.path]) if backups.get(change.path) else None,
         }
         for change in changes
@@ -130,4 +127,4 @@ def _report(
         blocks.append(complete)
     elif changes and not applied:
         blocks.append("nothing was written; use --apply to write the changes\n")
-    return printable("\n".join(block.rstrip("\n") for block in blocks))
+    return encodable("\n".join(block.rstrip("\n") for block in blocks))

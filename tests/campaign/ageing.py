@@ -26,6 +26,7 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.sqlite_file import asides
 from controller.slurm.client import Phase
+from controller.state.journal_schema import JOURNAL
 from tests.campaign.growth import Day, levels_off, process_sizes
 from tests.campaign.play import captured_errors, clear, own_garbage, quiet
 from tests.campaign.plot import operations
@@ -221,7 +222,7 @@ class _Months:
                 cluster.process.kill()
             case _:
                 cluster.process.kill()
-                set_version(cluster.settings.journal_path, 3)
+                set_version(cluster.settings.journal_path, JOURNAL.version + 1)
 
     def _midnight(self, number: int, jobs: int) -> Day:
         cluster, model = self._cluster, self._cluster.model

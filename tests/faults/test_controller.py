@@ -107,14 +107,14 @@ def test_a_journal_that_cannot_be_used_stops_no_controller(world: Live, harm: st
             file.write_bytes(b"rubbish!" * 4096)
     else:
         with closing(sqlite3.connect(journal)) as db:
-            db.execute("PRAGMA user_version = 4")
+            db.execute("PRAGMA user_version = 5")
     world.headway.start_controller()
     # then it places them all, and what it could not use is kept
     for job in jobs:
         world.until_state(job, "COMPLETED", timeout_s=60)
         assert world.show(job)["Restarts"] == "0"
         assert world.headway.ask("why", job)["decisions"], "the policy placed it"
-    kind = {"rubbish": "damaged", "newer": "schema-4"}[harm]
+    kind = {"rubbish": "damaged", "newer": "schema-5"}[harm]
     kept = list(journal.parent.glob(f"journal.sqlite.{kind}-*Z"))
     assert len(kept) == 1
     for file in journal.parent.glob(f"{kept[0].name}*"):

@@ -32,7 +32,7 @@ def connected(
         with AdminClient(find_socket(config, socket, change=change)) as client:
             yield client
     except CallError as error:
-        fail(str(error), error.exit_code, as_json)
+        fail(str(error), error.exit_code, as_json, error.reason)
     except BrokenPipeError:
         # The reader has closed the pipe, as in `headway queue | head`.
         _close_output()
@@ -46,10 +46,13 @@ def show(found: MessageT, as_json: bool, show_table: Callable[[MessageT], None])
         show_table(found)
 
 
-def fail(problem: str, code: int, as_json: bool) -> NoReturn:
-    """End the program with that exit code; the problem goes to standard error, and with --json to the output too."""
+def fail(problem: str, code: int, as_json: bool, reason: str = "") -> NoReturn:
+    """End the program with that exit code; the problem goes to standard error, and with --json to the output too.
+
+    `reason` is the controller's word for its refusal (controller/admin/protocol.py); empty: it has given none.
+    """
     if as_json:
-        write_json({"error": problem, "exit_code": code})
+        write_json({"error": problem, "exit_code": code, **({"reason": reason} if reason else {})})
     typer.echo(f"headway: {problem}", err=True)
     raise typer.Exit(code)
 

@@ -16,9 +16,8 @@ from controller.observe.observer import Observation
 from controller.observe.role import Obstacle
 from controller.preempt.budget import leaves
 from controller.preempt.manager import PreemptionManager
-from controller.preempt.text import NOT_NEEDED
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.preemption import Preemption
+from controller.state.preemption import EndReason, Preemption
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +65,7 @@ class Purposes:
         self._of = {number: keys & wait for number, keys in self._of.items() if number in under_way}
         try:
             for number in [number for number, keys in self._of.items() if not keys]:
-                self._preemptions.call_off(number, NOT_NEEDED)
+                self._preemptions.call_off(number, EndReason.NOT_NEEDED)
         except JournalError as error:  # it stays as it was, and the next cycle tries again
             log.error("preemption_not_recorded", problem=str(error))
 

@@ -26,11 +26,10 @@ from controller.observe.observer import Observation
 from controller.observe.role import Role
 from controller.preempt.budget import leaves, mode_of
 from controller.preempt.manager import PreemptionManager
-from controller.preempt.text import NOT_NEEDED
 from controller.slurm.client import JobKey, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode
 from controller.state.ledger import NODES_AWAY, Ledger
-from controller.state.preemption import Cause, Stage
+from controller.state.preemption import Cause, EndReason, Stage
 from policies.model import ClusterState
 
 BY_RULES = "Slurm's rules of preemption"
@@ -185,7 +184,7 @@ class SlurmPreemption:
             return False
         if mode_of(turn.settings, job.partition) != "automatic" or not self._preemptions.preemptibility(job).may:
             return False
-        tried = (row for row in self._preemptions.recent(job) if row.problem != NOT_NEEDED)
+        tried = (row for row in self._preemptions.recent(job) if row.reason is not EndReason.NOT_NEEDED)
         row = next(tried, None)
         return row is None or not (
             row.cause is Cause.SLURM and row.stage is Stage.CALLED_OFF and row.restarts == job.restarts

@@ -17,7 +17,7 @@ from controller.preempt.attempts.called_off import CalledOff
 from controller.preempt.attempts.open_preemptions import OpenPreemptions
 from controller.preempt.reports.job_agents import JobAgents
 from controller.preempt.text import lost_text
-from controller.state.preemption import PreemptionMethod, Stage, left_s, moved
+from controller.state.preemption import EndReason, PreemptionMethod, Stage, left_s, moved
 
 log = structlog.get_logger(__name__)
 
@@ -72,9 +72,9 @@ class Saving:
             if attempt.row.stage is Stage.SAVED and not attempt.busy and node in attempt.row.nodes:
                 self._request_again(attempt, node)
 
-    def call_off(self, attempt: PreemptionAttempt, problem: str) -> None:
+    def call_off(self, attempt: PreemptionAttempt, reason: EndReason, problem: str) -> None:
         """Leave the job where it is, and let its ranks train on. Raises JournalError."""
-        self._open.change(attempt, moved(attempt.row, Stage.CALLED_OFF, self._clock.now(), problem))
+        self._open.change(attempt, moved(attempt.row, Stage.CALLED_OFF, self._clock.now(), problem, reason))
         self._called_off.add(attempt.row)
         commands = self._agents.commands
         if commands is not None and attempt.row.attempt and attempt.row.way is PreemptionMethod.CHECKPOINT:
@@ -102,9 +102,8 @@ class Saving:
                 self._await_save(attempt, now)
             case Stage.SAVED:
                 if now >= attempt.quiesced_until:
-                    self.call_off(
-                        attempt, f"Slurm did not stop it in time: {attempt.failure or 'Slurm was not called'}"
-                    )
+                    problem = f"Slurm did not stop it in time: {attempt.failure or 'Slurm was not called'}"
+                    self.call_off(attempt, EndReason.NOT_STOPPED, problem)
             case Stage.STARTED:
                 started_s = row.started_s if row.started_s is not None else row.asked_s
                 now_s = self._clock.now()
@@ -129,7 +128,7 @@ class Saving:
         if not attempt.row.open or now < attempt.deadline:
             return
         if not attempt.row.force or now >= attempt.deadline + self._settings().preemption_still_s:
-            self.call_off(attempt, attempt.late_text())
+            self.call_off(attempt, EndReason.NOT_SAVED, attempt.late_text())
         elif not attempt.row.problem:
             step = self._agents.newest_step(attempt.row)
             lost = f"{attempt.late_text()}; stopped by force: {lost_text(step)}"
@@ -155,4 +154,4 @@ class Saving:
             attempt.failure = outcome.problem
             attempt.request_at = now + _REQUEST_AGAIN_S
         else:
-            self.call_off(attempt, outcome.problem)
+            self.call_off(attempt, EndReason.NOT_SAVED, outcome.problem)

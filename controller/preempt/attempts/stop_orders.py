@@ -14,7 +14,7 @@ from controller.base.errors import JournalError
 from controller.preempt.attempts.attempt import PreemptionAttempt, first_to_stop
 from controller.preempt.attempts.open_preemptions import OpenPreemptions
 from controller.slurm.client import Failure, FailureReason
-from controller.state.preemption import Preemption, Stage, moved
+from controller.state.preemption import EndReason, Preemption, Stage, moved
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class StopOrders:
 
     def end(self, attempt: PreemptionAttempt) -> None:
         """End an attempt whose job had ended before it was stopped. Raises JournalError."""
-        self._open.change(attempt, moved(attempt.row, Stage.OVER, self._clock.now(), attempt.over))
+        self._open.change(attempt, moved(attempt.row, Stage.OVER, self._clock.now(), attempt.over, EndReason.JOB_ENDED))
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
         """Record the result of a signal to a job. If the signal may have arrived, the job's requeue is awaited."""

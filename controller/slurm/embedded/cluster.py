@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+import structlog
+
 from controller.base.clock import Clock, RealClock
 from controller.base.errors import SlurmError, SlurmUnavailableError
 from controller.base.lease import Lease
@@ -20,6 +22,8 @@ from controller.slurm.embedded.description import ClusterDescription, JobDescrip
 from controller.slurm.embedded.faults import Faults
 from controller.slurm.embedded.view import key_of
 from controller.slurm.user_holds import HoldFolder
+
+log = structlog.get_logger(__name__)
 
 
 class EmbeddedSlurm:
@@ -55,9 +59,11 @@ class EmbeddedSlurm:
         await self._ctld.keep_up()
 
     def start(self) -> None:
-        """Start `run` in a task of its own, which ends with the event loop."""
+        """Start `run` in a task of its own, which ends with the event loop. When it fails, that is logged: the cluster then keeps
+        up with the clock only when it is called."""
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self.run(), name="embedded-slurm")
+            self._runner.add_done_callback(_log_failure)
 
     # -- users --------------------------------------------------------------------------------------------------------
 
@@ -226,6 +232,12 @@ class EmbeddedSlurm:
     def _must_be_up(self) -> None:
         if self._ctld.down_until_s > self._ctld.now_s:
             raise SlurmUnavailableError("the embedded slurmctld is being restarted")
+
+
+def _log_failure(runner: asyncio.Task[None]) -> None:
+    """Log the error by which the task of `run` has ended. The end of the event loop cancels it, which is no error."""
+    if not runner.cancelled() and (error := runner.exception()) is not None:
+        log.error("embedded_slurm_failed", exc_info=error)
 
 
 def _check(error: str | None) -> None:

@@ -92,6 +92,21 @@ class PreemptionStage(Word):
     """The controller sent no stage."""
 
 
+class PreemptionEndReason(Word):
+    """Reason for which a preemption was called off, or is over."""
+
+    NOT_NEEDED = "not needed"
+    """The job for which it was to be stopped no longer waits."""
+    NOT_SAVED = "not saved"
+    """It has not saved in time, or cannot."""
+    NOT_STOPPED = "not stopped"
+    """Slurm did not stop it."""
+    JOB_ENDED = "job ended"
+    """The job ended, or is no longer known, before it was stopped or before it trained again."""
+    UNKNOWN = ""
+    """It has not ended so, or a controller of an earlier version has recorded it."""
+
+
 class PreemptionCause(Word):
     """Origin of a preemption."""
 

@@ -1518,6 +1518,7 @@ class PreemptionRecord(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     USER_CHANGES_LEFT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     job_id: _builtins.str
     cause: _builtins.str
@@ -1546,6 +1547,10 @@ class PreemptionRecord(_message.Message):
     """Number of times that Slurm had requeued the job before."""
     user_changes_left: _builtins.int
     """In the answer to Preempt through status.sock: number of changes of their own jobs that the caller may request now."""
+    reason: _builtins.str
+    """Reason of the stages called off and over: not needed (the job for which it was to be stopped no longer waits), not saved, not stopped
+    (Slurm did not stop it) or job ended. Empty = no such stage, or an earlier version recorded it. `problem` is its text, which may change.
+    """
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes of its last run."""
@@ -1580,10 +1585,11 @@ class PreemptionRecord(_message.Message):
         problem: _builtins.str = ...,
         restarts: _builtins.int = ...,
         user_changes_left: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "_user_changes_left", b"_user_changes_left", "ended_s", b"ended_s", "gpus", b"gpus", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "user_changes_left", b"user_changes_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "_user_changes_left", b"_user_changes_left", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "restarts", b"restarts", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "user_changes_left", b"user_changes_left", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "_user_changes_left", b"_user_changes_left", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "reason", b"reason", "restarts", b"restarts", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "user_changes_left", b"user_changes_left", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_s: _TypeAlias = _typing.Literal["ended_s"]  # noqa: Y015
     _WhichOneofArgType__ended_s: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s"]  # noqa: Y015

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
 
+from controller.admin.protocol import Reason
+from controller.cli.client import UNREACHABLE
 from tests.campaign.real.model import Expected, Hold, RealPromise
 from tests.campaign.real.records import parse_log
 from tests.campaign.real.scene import Scene
@@ -16,14 +19,8 @@ Operation = Callable[..., None]
 _ABLE_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.3
 _ATTEMPTS, _AGAIN_AFTER_S = 3, 1.0
-_PASSING = (
-    "does not run",
-    "still starting",
-    "not reported yet",
-    "no controller answers",
-    "has not read the cluster yet",
-)
-"""Reasons of a refusal after which an operator tries again: the job runs, but Headway does not know it yet."""
+_PASSING = (Reason.NOT_PREEMPTIBLE, Reason.NOT_READY)
+"""Reasons of a refusal after which an operator tries again: the job runs, but Headway may not know it yet."""
 
 
 def submit(scene: Scene, **args: Any) -> None:
@@ -137,19 +134,29 @@ def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool 
     for attempt in range(_ATTEMPTS):
         time.sleep(_AGAIN_AFTER_S if attempt else 0.0)
         now_s = time.time()
-        done, text = scene.world.operator(*words)
+        done, text = scene.world.operator(*words, "--json")
+        refusal, passes = ("", False) if done else refusal_of(text)
         scene.note(f"headway {' '.join(words)}: {done} {text}")
         job.preempted_s.append(now_s)  # also without an answer, it may have been carried out
         if force:
             job.requeues_s.append(now_s)
-        if done or not any(reason in text for reason in _PASSING):
+        if not passes:
             break
     scene.preemptions += done
     if not done:
-        scene.refuse(text)
+        scene.refuse(refusal)
     if gpus:
         job.gpus.add(gpus)
         job.resized = True
+
+
+def refusal_of(output: str) -> tuple[str, bool]:
+    """Return the text of a refusal, in the output of a command with --json, and whether another try may succeed."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode(output[max(output.find("{"), 0) :])
+    except ValueError:  # the command has failed without an answer
+        return output, False
+    return found.get("error", output), found.get("reason") in _PASSING or found.get("exit_code") == UNREACHABLE
 
 
 def _wait_for_able(scene: Scene, force: bool) -> list[Expected]:

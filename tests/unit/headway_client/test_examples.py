@@ -16,6 +16,7 @@ from headway_client import (
     HeadwayError,
     JobState,
     PreemptionCause,
+    PreemptionEndReason,
     PreemptionStage,
     PreemptionWay,
     Reason,
@@ -26,7 +27,7 @@ from controller.admin.protocol import Reason as ControllerReason
 from controller.admin.refusal import _CODES
 from controller.admin.serve import serve_admin
 from controller.base.events import LoggedEvent
-from controller.state.preemption import Cause, PreemptionMethod, Stage
+from controller.state.preemption import Cause, EndReason, PreemptionMethod, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 from tests.unit.docs.test_docs import Page
 
@@ -106,6 +107,7 @@ def known(words: type[headway_client.words.Word]) -> set[str]:
 def test_the_words_are_those_of_the_controller() -> None:
     assert known(Reason) == {reason.value for reason in ControllerReason}
     assert known(PreemptionStage) == {stage.value for stage in Stage}
+    assert known(PreemptionEndReason) == {reason.value for reason in EndReason}
     assert known(PreemptionCause) == {cause.value for cause in Cause}
     assert known(PreemptionWay) == {way.value for way in PreemptionMethod}
     assert known(EventKind) == set(re.findall(r"\b[a-z]+\b", (LoggedEvent.__doc__ or "").partition("one of ")[2]))

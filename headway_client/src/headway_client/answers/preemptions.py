@@ -18,7 +18,7 @@ from headway_client.answers.fields import (
     word,
 )
 from headway_client.answers.message import Message
-from headway_client.words import PreemptionCause, PreemptionStage, PreemptionWay
+from headway_client.words import PreemptionCause, PreemptionEndReason, PreemptionStage, PreemptionWay
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class PreemptionRecord(Message):
     """Number of times that Slurm had requeued the job before."""
     user_changes_left: int | None = maybe_u32(23)
     """In the answer to a user's own request: number of changes of their own jobs that they may request now; None = no limit."""
+    reason: PreemptionEndReason = word(24, PreemptionEndReason)
+    """Why it was called off, or is over, for programs; `problem` is the text for people."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from nodeagent.uplink.munge import Credential, MungeError, MungeFault
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import METADATA_KEY, Direction, Signer, make_ticket
 from nodeagent.uplink.stream import ControllerStream, StreamSettings
+from policies.serving.runtime.tasks.supervise import Tasks
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 from tests.unit.controller.examples.reports import Training
 from tests.unit.policies.processes import eventually
@@ -209,6 +210,39 @@ async def test_the_socket_is_the_controllers_alone_and_is_removed_at_its_end(sto
         with pytest.raises(ConfigurationError, match="agents_address"):
             await AgentsServer(AgentsSettings(address), store, None).start()
     assert not path.exists()
+
+
+async def test_a_stream_that_ends_by_a_defect_is_counted_and_the_agent_connects_again(
+    store: ProfileStore, address: str
+) -> None:
+    tasks, failing = Tasks(), [RuntimeError("a defect"), asyncio.CancelledError()]
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, tasks=tasks)
+
+    def fails_twice(_node: str) -> None:
+        if failing:
+            raise failing.pop(0)
+
+    server.on_connect.append(fails_twice)
+    assert tasks.failures["agent-calls"] == 0
+    async with serving(server), Agent(address).running() as agent:
+        agent.put()
+        await agent.emptied()
+    assert tasks.failures["agent-calls"] == 2
+    assert [each.task for each in tasks.recent] == ["agent-calls"]
+
+
+async def test_streams_that_are_refused_or_broken_are_no_defects(store: ProfileStore, address: str) -> None:
+    tasks = Tasks()
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, knows=lambda node: node == "n1", tasks=tasks)
+    async with serving(server), Agent(address).running() as agent, Agent(address, "n2").running():
+        agent.put()
+        await agent.emptied()
+
+        async def refused() -> bool:
+            return bool(server.refused)
+
+        await eventually(refused)
+    assert (tasks.failures["agent-calls"], tasks.failures.total()) == (0, 0)
 
 
 async def test_an_agent_resumes_with_the_next_server(store: ProfileStore, address: str) -> None:

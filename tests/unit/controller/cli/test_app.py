@@ -410,7 +410,7 @@ async def test_exit_codes_of_jobs_that_are_not_there(folder):
     async with cluster(folder) as (_, where):
         unknown, no_id = await asyncio.gather(headway("why", "99", "--json", *where), headway("why", "x1", *where))
     assert unknown.code == 1
-    assert unknown.json["exit_code"] == 1
+    assert (unknown.json["exit_code"], unknown.json["reason"]) == (1, "unknown-job")
     assert "neither Slurm nor Headway's journal knows job 99" in unknown.json["error"]
     assert unknown.err.startswith("headway: neither Slurm nor Headway's journal knows job 99")
     assert no_id.code == 2

@@ -80,7 +80,7 @@ async def test_each_task_that_fails_once_is_restarted_and_counted(
         await eventually(all_again)
         (tasks,) = set(supervisors)
         assert {name: tasks.failures[name] for name in BEGUN_AGAIN} == dict.fromkeys(BEGUN_AGAIN, 1)
-        assert tasks.failures.keys() == BEGUN_AGAIN | {"lease", "admin-calls", "admin-front", "relay"}
+        assert tasks.failures.keys() == BEGUN_AGAIN | {"lease", "admin-calls", "admin-front", "agent-calls", "relay"}
         assert len(tasks.troubles) == len(BEGUN_AGAIN)
         assert not daemon.done()
     finally:

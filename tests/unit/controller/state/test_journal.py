@@ -13,7 +13,7 @@ from controller.slurm.client import Failure, JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord, read_originals
 from controller.state.journal_rows import decode_constraint, encode
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
-from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
+from controller.state.preemption import Cause, EndReason, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from controller.state.usage import EndedUse, read_ended_use
 from tests.unit.controller.examples.build import request
 
@@ -176,7 +176,22 @@ def test_a_file_of_the_first_version_2_is_migrated(path):
         # and what was added is beside it
         tables = {name for (name,) in journal._db.execute("SELECT name FROM sqlite_master")}
         assert {"note", "intent_job", "run_end"} <= tables
-        assert journal._db.execute("PRAGMA user_version").fetchone() == (3,)
+        assert journal._db.execute("PRAGMA user_version").fetchone() == (4,)
+
+
+def test_what_an_earlier_version_called_off_as_not_needed_keeps_that_reason(path):
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript((Path(__file__).parent / "journal_version_2.sql").read_text())
+        for problem in ("the job for which it was to be stopped no longer waits", "n2: rank 5: could not write"):
+            old.execute(
+                "INSERT INTO preemption SELECT NULL, job_id, 16, submit_time_s, restarts, cause, why, way, 0, nodes, elsewhere,"
+                " within_s, 'called off', asked_s, NULL, NULL, NULL, NULL, 200.0, NULL, 1, ? FROM preemption WHERE number = 2",
+                (problem,),
+            )
+        old.commit()
+    with closing(Journal(path)) as journal:
+        assert [row.reason for row in journal.preemptions.of_job(16, 5)] == [None, EndReason.NOT_NEEDED]
 
 
 def test_the_gpu_time_of_all_runs_is_kept_and_rows_of_earlier_versions_have_none(path):
@@ -282,7 +297,9 @@ def test_ended_preemptions_are_dropped_in_time_and_their_numbers_never_come_agai
     journal = Journal(path)
     first, second = journal.preemptions.add(preemption()), journal.preemptions.add(preemption(raw_id=16))
     for one in (first, second):
-        journal.preemptions.save(replace(one, stage=Stage.OVER, ended_s=500.0 + one.number))
+        over = replace(one, stage=Stage.OVER, ended_s=500.0 + one.number, reason=EndReason.JOB_ENDED)
+        journal.preemptions.save(over)
+        assert journal.preemptions.find(one.number) == over
     journal.prune(keep_decisions=10, older_than_s=502.0)
     assert [one.number for one in journal.preemptions.newest(10)] == [2]
     journal.prune(keep_decisions=10, older_than_s=600.0)

@@ -114,7 +114,7 @@ def test_a_file_of_a_newer_version_is_kept_and_taken_over(path: Path) -> None:
     change(path, "CREATE TABLE surprise (here TEXT)")
     change(path, "ALTER TABLE job ADD COLUMN surprise TEXT")
     change(path, "UPDATE job SET original = json_set(original, '$.surprise', 7)")
-    change(path, "PRAGMA user_version = 4")
+    change(path, "PRAGMA user_version = 5")
     before = path.read_bytes()
     assert read_originals(path) == ledger.originals, "the watchdog reads it as well"
     # when this version starts
@@ -122,19 +122,19 @@ def test_a_file_of_a_newer_version_is_kept_and_taken_over(path: Path) -> None:
         # then it has all that it understands,
         assert journal.load_ledger() == ledger
         assert [row.number for row in journal.preemptions.open()] == [1]
-        assert "schema 4, this one reads 3" in journal.notice
+        assert "schema 5, this one reads 4" in journal.notice
         assert not journal.may_lack(KEY, seen_here=True)
     # and the newer file is as it was
-    (aside,) = asides(path, "schema-4")
+    (aside,) = asides(path, "schema-5")
     assert aside.read_bytes() == before
 
 
 def test_a_newer_file_that_somebody_has_open_is_left_alone(path: Path) -> None:
     with closing(Journal(path)):
-        change(path, "PRAGMA user_version = 4")
+        change(path, "PRAGMA user_version = 5")
         with pytest.raises(JournalError, match="another process has it open"):
             Journal(path)
-    assert asides(path, "schema-4") == []
+    assert asides(path, "schema-5") == []
 
 
 def test_only_the_newest_files_set_aside_are_kept(path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_controller_killed_while_rows_are_taken_over_does_it_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = written(path)
-    change(path, "PRAGMA user_version = 4")
+    change(path, "PRAGMA user_version = 5")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

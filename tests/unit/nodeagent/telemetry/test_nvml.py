@@ -134,6 +134,34 @@ async def test_a_child_that_hangs_is_killed_and_another_started_later(reader, tm
     assert gpus.failures == 0
 
 
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+async def test_no_other_child_is_started_while_it_is_not_known_that_the_killed_one_has_ended(
+    reader, tmp_path, capsys, how
+):
+    gpus = reader("good")
+    assert len(await gpus.read()) == 2
+    child, wait = gpus._child, gpus._child.wait
+
+    async def broken():
+        if how == "cancelled":
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+        raise RuntimeError("a defect")
+
+    child.wait = broken
+    gpus._fail(child, "no answer")
+    await asyncio.wait({gpus._ending})
+    gpus._clock.now_s += 1.1
+    # the wait that failed is logged, and begun again
+    child.wait = wait
+    assert await gpus.read() is None
+    assert capsys.readouterr().out.count("gpu_child_not_awaited") == 1
+    assert len(starts(tmp_path)) == 1
+    await gpus._ending
+    assert len(await gpus.read()) == 2
+    assert len(starts(tmp_path)) == 2
+
+
 async def test_a_child_that_hangs_later(reader, tmp_path):
     gpus = reader("once good")
     assert len(await gpus.read()) == 2

@@ -12,10 +12,10 @@ import pytest
 
 from controller.base.errors import JournalError
 from controller.observe.slurm_order import PriorityFacts
-from controller.preempt.text import NOT_NEEDED
+from controller.preempt.text import end_text
 from controller.slurm.client import JobKey, Phase, QosPreemption, Shares, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules
-from controller.state.preemption import Cause, Stage
+from controller.state.preemption import Cause, EndReason, Stage
 from tests.unit.controller.worlds.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
@@ -68,8 +68,9 @@ async def test_a_job_trains_on_when_the_one_that_it_saves_for_is_cancelled_or_he
         await cluster.world.go_on(2)
         # then the preemption is called off, the ranks hear of it, and the job stays
         row = cluster.row()
-        assert (row.cause, row.stage, row.problem) == (Cause.POLICY, Stage.CALLED_OFF, NOT_NEEDED)
-        assert f"called off, so it stays on its nodes: {NOT_NEEDED}" in cluster.events(long.key.job_id)
+        assert (row.cause, row.stage, row.reason) == (Cause.POLICY, Stage.CALLED_OFF, EndReason.NOT_NEEDED)
+        assert row.problem == end_text(EndReason.NOT_NEEDED)
+        assert f"called off, so it stays on its nodes: {row.problem}" in cluster.events(long.key.job_id)
 
         async def may_go_on() -> bool:
             return all(agent.asked("go_on") for agent in cluster.agents.values())
@@ -173,7 +174,12 @@ async def test_what_is_under_way_at_a_restart_is_continued(folder: Path) -> None
         assert cluster.row().stage is Stage.ASKED
 
 
-async def test_a_job_that_saves_by_slurms_rules_trains_on_and_may_save_again_later(folder: Path) -> None:
+@pytest.mark.parametrize("text", ["", "other words for the same reason"])
+async def test_a_job_that_saves_by_slurms_rules_trains_on_and_may_save_again_later(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text:  # the journal has it from a version that said it differently
+        monkeypatch.setattr("controller.preempt.manager.end_text", lambda _: text)
     async with preempted_world(folder, policy="fifo", settings_changes=AUTOMATIC) as cluster:
         by_rules(cluster)
         for agent in cluster.agents.values():
@@ -186,7 +192,7 @@ async def test_a_job_that_saves_by_slurms_rules_trains_on_and_may_save_again_lat
         cluster.world.slurm.cancel(first.job_id)
         await cluster.world.go_on(2)
         # then the other one trains on
-        assert cluster.row().problem == NOT_NEEDED
+        assert cluster.row().reason is EndReason.NOT_NEEDED
         assert trains_on(cluster, long)
         # when another one comes, it is asked to save again: Slurm does not stop it before
         submit(cluster)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from controller.base.errors import SlurmError
 from controller.slurm.client import HOLD_MARK, Phase
-from controller.slurm.embedded import ClusterDescription, Delays, PartitionDescription, sbatch_request
+from controller.slurm.embedded import ClusterDescription, Delays, EmbeddedSlurm, PartitionDescription, sbatch_request
 from tests.unit.controller.worlds.embedded import Lab
 
 
@@ -261,3 +263,25 @@ async def test_users_cannot_release_what_an_operator_holds() -> None:
         lab.slurm.user_release(key.job_id)
     lab.slurm.admin_release(key.job_id)
     assert not lab.job(key).held
+
+
+async def test_a_defect_that_ends_the_task_of_the_cluster_is_logged_and_the_next_start_begins_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = EmbeddedSlurm()
+
+    async def broken() -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slurm, "run", broken)
+        slurm.start()
+        await asyncio.wait({task for task in asyncio.all_tasks() if task.get_name() == "embedded-slurm"})
+        await asyncio.sleep(0)
+    assert "embedded_slurm_failed" in (said := capsys.readouterr().out)
+    assert "a defect" in said
+    slurm.start()
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "embedded-slurm")
+    task.cancel()
+    await asyncio.wait({task})
+    assert capsys.readouterr().out == ""
