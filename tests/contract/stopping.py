@@ -96,6 +96,16 @@ class Stopping:
         job = await requeued(bench, before)
         assert (job.held, job.marks) == (True, {USER_HOLD_MARK})
 
+    async def test_a_hold_that_its_user_takes_back_while_a_stopped_job_is_ending_is_over(
+        self, bench: SlurmBench
+    ) -> None:
+        key, before = await submit_running(bench, Order(gres=1, traps=frozenset({"TERM"})))
+        await bench.user_hold(key)
+        assert await bench.client.requeue_hold([key]) == {}
+        await bench.user_release(key)
+        job = await requeued(bench, before)
+        assert (job.held, job.marks) == (False, {USER_HOLD_MARK})
+
     async def test_ended_jobs_are_never_started_again(self, bench: SlurmBench) -> None:
         key = await bench.submit(Order(gres=1, duration_s=1))
         await bench.wait_until(lambda now: ended(now, key))

@@ -89,9 +89,14 @@ def uhold(job: Job) -> str | None:
 
 
 def release(ctld: Slurmctld, job: Job) -> str | None:
-    """Release the job (scontrol release); it goes to the end of the queue. A running job loses its hold (measured on 22.05)."""
+    """Release the job (scontrol release); it goes to the end of the queue.
+
+    A running job loses its hold, and one that was requeued while its processes end is not held afterwards (measured on 22.05).
+    """
     if job.phase is Phase.ENDED:
         return NOT_PENDING
+    if job.after is Requeue.HELD:
+        job.after = Requeue.FREE
     if job.held:
         job.priority, job.hold_reason, job.reason = ctld.next_priority(), "", "None"
     ctld.kick()
