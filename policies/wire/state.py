@@ -142,7 +142,7 @@ def state_digest(state: ClusterState) -> str:
 
 def _canonical(column: npt.NDArray[Any]) -> bytes:
     if column.dtype.kind == "f":
-        return np.where(np.isnan(column), np.nan, column + 0.0).astype("<f8").tobytes()  # one NaN, and no -0
+        return (np.where(np.isnan(column), np.nan, column) + 0.0).astype("<f8").tobytes()  # one NaN, and no -0
     return column.astype("<u8" if column.dtype.kind == "u" else "<i8").tobytes()
 
 
