@@ -61,9 +61,21 @@ def cancel_preempted(cluster: Cluster) -> None:
 def requeue_preempted(cluster: Cluster) -> None:
     """root: scontrol requeue, of the jobs that are being preempted."""
     for label in list(cluster.ids):
-        for task, job_id in enumerate(cluster.jobs_of(label)):
+        for job_id in cluster.jobs_of(label):
             if _is_preempted(cluster, job_id):
-                requeue(cluster, label, task)
+                _requeue(cluster, job_id)
+
+
+def _that_run(cluster: Cluster, label: int, task: int) -> list[str]:
+    """Return those of the jobs of a submission that run or are ending; if none does, another such job."""
+
+    def runs(job_id: str) -> bool:
+        job = cluster.find(job_id)
+        return job is not None and job.phase.occupies_nodes
+
+    chosen = [job_id for job_id in _some(cluster, label, task) if runs(job_id)]
+    others = [] if chosen else [job_id for job_id in cluster.model.jobs if runs(job_id)]
+    return chosen or ([others[label % len(others)]] if others else [])
 
 
 def _is_preempted(cluster: Cluster, job_id: str) -> bool:
@@ -85,15 +97,19 @@ def _cancel(cluster: Cluster, job_id: str) -> None:
 
 def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
     """root: scontrol requeue, of a job that runs."""
-    for job_id in _some(cluster, label, task):
-        job = cluster.find(job_id)
-        if job is None or job.phase is Phase.ENDED:
-            continue  # an ended job would start again, as root would have requested
-        cluster.model.may_requeue(job_id)
-        try:
-            cluster.slurm.requeue(job_id)
-        except SlurmError:
-            cluster.model.jobs[job_id].requeues -= 1
+    for job_id in _that_run(cluster, label, task):
+        _requeue(cluster, job_id)
+
+
+def _requeue(cluster: Cluster, job_id: str) -> None:
+    job = cluster.find(job_id)
+    if job is None or job.phase is Phase.ENDED:
+        return  # an ended job would start again, as root would have requested
+    cluster.model.may_requeue(job_id)
+    try:
+        cluster.slurm.requeue(job_id)
+    except SlurmError:
+        cluster.model.jobs[job_id].requeues -= 1
 
 
 def user_changes(cluster: Cluster, pick: int, less: int) -> None:
@@ -115,8 +131,8 @@ def user_changes(cluster: Cluster, pick: int, less: int) -> None:
 
 
 def suspend(cluster: Cluster, label: int, task: int = 0) -> None:
-    """root: scontrol suspend."""
-    for job_id in _some(cluster, label, task):
+    """root: scontrol suspend, of a job that runs."""
+    for job_id in _that_run(cluster, label, task):
         with suppress(SlurmError):
             cluster.slurm.suspend(job_id)
 
