@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(_record(tally)))
     else:
         _print(tally)
-    if tally.violations and options.keep is not None:
+    if tally.violations:
         _keep_short(tally, options.keep, options.defect)
     return 1 if tally.violations else 0
 
@@ -95,21 +96,15 @@ def _print(tally: Tally) -> None:
         print(f"  seed {seed}: {text[:600]}")
 
 
-def _keep_whole(folder: Path | None, seed: int, played: Played) -> None:
+def _keep_whole(folder: Path, seed: int, played: Played) -> None:
     """Write down a story that broke promises as soon as it has ended: a long run may be interrupted."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        make_story(seed).write(folder / f"story-{seed}.json", list(map(str, played.violations)))
+    folder.mkdir(parents=True, exist_ok=True)
+    make_story(seed).write(folder / f"story-{seed}.json", list(map(str, played.violations)))
 
 
 def _keep_short(tally: Tally, folder: Path, defect: str) -> None:
-    """Shorten the first story of each promise that was broken, and write it down."""
-    done: set[str] = set()
-    for seed, text in tally.violations:
-        name = text[1 : text.index("]")]
-        if name in done:
-            continue
-        done.add(name)
+    """Shorten each story that broke a promise, once for each promise, and write it down."""
+    for seed, name in dict.fromkeys((seed, text[1 : text.index("]")]) for seed, text in tally.violations):
         path = folder / f"{name.lower()}-{seed}.json"
         with silenced(), DEFECTS[defect]() if defect else nullcontext():
             short = shrink(make_story(seed), Promise[name])
@@ -132,7 +127,8 @@ def _parser() -> argparse.ArgumentParser:
         "--keep",
         type=Path,
         metavar="FOLDER",
-        help="write there each story that breaks a promise, and shorten one for each promise",
+        default=Path(tempfile.gettempdir()) / "headway-campaign",
+        help="write there each story that breaks a promise, whole and shortened (default: %(default)s)",
     )
     parser.add_argument("--story", type=Path, metavar="FILE", help="play this story instead")
     parser.add_argument("--defect", choices=sorted(DEFECTS), default="", help="put a known defect back first")

@@ -83,6 +83,8 @@ def test_each_story_that_breaks_a_promise_is_kept_and_can_be_played_again(
     again = read_story(kept[0])
     assert [step.verb for step in again.steps] == [step.verb for step in make_story(2000).steps]
     assert [path for path in kept if path.exists()] == kept
+    short = [tmp_path / f"not_while_held-{seed}.json" for seed in (2000, 2001)]
+    assert [path for path in short if path.exists()] == short
 
     logging.disable(logging.INFO)
     filters = list(warnings.filters)
