@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
-from headway_job import checkpoint
+from headway_job import checkpoint, started
 from headway_job.checkpoints.stores import node_local
 from headway_job.checkpoints.stores.location import open_earlier, open_store
 
@@ -102,6 +102,7 @@ def test_a_job_that_works_on_its_nodes_disk_finds_its_checkpoints_there(
     monkeypatch.setenv("SLURM_SUBMIT_DIR", str(home))
     (scratch / "checkpoints" / "16-train").mkdir(parents=True)
     monkeypatch.chdir(scratch)
+    monkeypatch.setattr(started, "_FOLDER", str(scratch))
 
     assert open_store(None, "train", single_rank=True).where == str(scratch / "checkpoints" / "17-train")
     earlier = open_earlier("16", "train")
