@@ -244,7 +244,7 @@ class Controller:
         # Before the snapshot, which then shows the state of these jobs, and the outcome of these steps.
         holds, newest_step = self._holds.read(), self.journal.newest_step()
         snapshot = await self.client.snapshot()
-        self.health.read_s = self.clock.monotonic() - begun_s
+        self.health.note_reading(self.clock.monotonic() - begun_s)
         self.health.snapshot_time_s = snapshot.time_s
         self._snapshot = snapshot
         self._partitions.note(self.settings.partitions, snapshot)

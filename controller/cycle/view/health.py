@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.cycle.view.result import CycleResult
 
@@ -27,6 +28,9 @@ class Health:
     """End of the last cycle, successful or not, or of such a step, on the monotonic clock."""
     snapshot_time_s: float = 0.0
     read_s: float = 0.0
+    """Time that the last reading of Slurm took, seconds."""
+    last_reads_s: deque[float] = field(default_factory=lambda: deque(maxlen=3))
+    """The same of the last three readings."""
     plan_s: float = 0.0
     """Time from the last snapshot to its plan, seconds."""
     cycles: int = 0
@@ -35,3 +39,13 @@ class Health:
     last_error: str = ""
     slurm_away: int = 0
     """Number of consecutive readings that slurmctld did not answer."""
+
+    @property
+    def usual_read_s(self) -> float:
+        """Time that a reading of Slurm takes when nothing disturbs it, seconds: the shortest of the last three."""
+        return min(self.last_reads_s, default=0.0)
+
+    def note_reading(self, read_s: float) -> None:
+        """Note how long a reading of Slurm took, seconds."""
+        self.read_s = read_s
+        self.last_reads_s.append(read_s)

@@ -29,8 +29,11 @@ class Intervals:
 
     @property
     def quiet_s(self) -> float:
-        """Pause while nothing happens; it is longer where it takes longer to read Slurm."""
-        longest_s = min(self._health.read_s * _QUIET_SHARE, _LONGEST_PAUSE_S)
+        """Pause while nothing happens; it is longer where it takes longer to read Slurm.
+
+        One slow reading among quick ones does not count: jobs whose begin time comes would wait up to a minute for the next.
+        """
+        longest_s = min(self._health.usual_read_s * _QUIET_SHARE, _LONGEST_PAUSE_S)
         return max(self._settings().poll_interval_s, longest_s)
 
     @property

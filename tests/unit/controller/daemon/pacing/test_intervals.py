@@ -9,15 +9,22 @@ from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import Intervals
 
 
-def intervals(read_s: float, **settings: float) -> Intervals:
+def intervals(*reads_s: float, **settings: float) -> Intervals:
     health = Health(started_s=0.0, begun_at_s=0.0)
-    health.read_s = read_s
+    for read_s in reads_s:
+        health.note_reading(read_s)
     return Intervals(lambda: ControllerSettings(partitions=("dl",), **settings), health)
 
 
 def test_readings_that_no_job_waits_for_are_rarer() -> None:
     assert (intervals(0.02).least_s, intervals(0.02).leisure_s) == (1.0, 3.0)
     assert (intervals(2.0).least_s, intervals(2.0).leisure_s) == (4.0, 12.0)
+
+
+def test_one_slow_reading_among_quick_ones_delays_no_job() -> None:
+    usual = intervals(0.02, 0.02, 0.02).quiet_s
+    assert intervals(0.02, 0.02, 1.5).quiet_s == usual < 10.0
+    assert intervals(0.02, 1.5, 1.5, 1.5).quiet_s == 60.0
 
 
 @pytest.mark.parametrize("stood_still_s", [40.0, 3600.0, 1e9])
