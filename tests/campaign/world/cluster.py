@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -31,6 +32,7 @@ from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals, read_placed
 from policies.serving.runtime.sdnotify import Notifier
+from policies.serving.runtime.tasks.supervise import Tasks
 from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
@@ -208,8 +210,18 @@ class Cluster:
             turn = controller_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
             client: Any = StoryClient(self, turn)
             events = EventLog(self.clock, kept=self.events_kept)
+            # The pauses before tasks are begun again are the same each time that a story is played.
+            tasks = Tasks(monotonic=self.clock.monotonic, now=self.clock.now, rng=random.Random(0))
             controller = Controller(
-                self.settings, client, decider, journal, self.clock, connect=self._connect, turn=turn, events=events
+                self.settings,
+                client,
+                decider,
+                journal,
+                self.clock,
+                connect=self._connect,
+                turn=turn,
+                events=events,
+                tasks=tasks,
             )
             reports: asyncio.Queue[Callable[[], Awaitable[None] | None]] = asyncio.Queue()
             await stack.enter_async_context(run_preemptions(controller.preemptions, None, controller.tasks))
