@@ -160,7 +160,9 @@ def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
     model = model_of(envs, seed=0)
     learn(model, 1)
     assert {"value_loss", "policy_gradient_loss", "entropy_loss"} <= figures_of(model).keys()
-    assert list(tmp_path.iterdir()) == []
+    left = [path.name for path in tmp_path.iterdir()]
+    # torch makes a folder of its own for compiled code when its compiler is first imported, which may be here.
+    assert [name for name in left if not name.startswith("torchinductor_")] == []
 
 
 def test_rewards_are_discounted_by_the_time_of_each_step(world: SimulatorBackend) -> None:
