@@ -145,11 +145,7 @@ def job_row(
     by_partition: tuple[tuple[str, int], ...] = ()
     if job.phase is Phase.PENDING and in_scope(job, partitions):
         with_request = job if request is job.request else replace(job, request=request)
-        node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
-        if problem and (uneven := uneven_shape(request, shape)) is not None:
-            # Equal parts need more nodes than there are, and Slurm divides the job as it fits.
-            shape = uneven
-            node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
+        shape, (node_set, unsupported, problem) = _shape_that_fits(with_request, shape, nodes)
         constraint = constraints.get(job.key, ANYWHERE)
         if shape is not None and (constraint.avoid or constraint.only) and not unsupported and not problem:
             anywhere = node_set
@@ -181,6 +177,15 @@ def job_row(
         anywhere=anywhere,
         partitions=by_partition,
     )
+
+
+def _shape_that_fits(
+    job: SlurmJob, shape: JobShape | None, nodes: Nodes
+) -> tuple[JobShape | None, tuple[int, str, str]]:
+    """Return the shape, or that of a job which Slurm divides if equal parts need more nodes than there are, with `_nodes_for`."""
+    found = _nodes_for(job, shape, nodes)
+    uneven = uneven_shape(job.request, shape) if found[2] else None
+    return (shape, found) if uneven is None else (uneven, _nodes_for(job, uneven, nodes))
 
 
 def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int, str, str]:

@@ -53,14 +53,18 @@ async def test_every_form_of_request_gets_its_gpus(world, asked, count):
     assert len(set(world.nodes(key).values())) == 1
 
 
-@pytest.mark.parametrize("policy", ["fifo-skip", "backfill"])
+@pytest.mark.parametrize("policy", ["fifo-skip", "backfill", "srtf", "tiresias", "las"])
 async def test_a_job_that_fits_in_equal_parts_only_on_more_nodes_than_there_are_runs(tmp_path, policy):
     """25 GPUs are five on each of five nodes; there are four nodes with eight."""
     world = World(tmp_path, policy=policy)
-    key = world.sbatch(50.0, request=sbatch_request(gpus=25))
+    key = world.sbatch(100.0, request=sbatch_request(gpus=25))
     await world.go_on(5)
     assert world.phase(key) is Phase.RUNNING
     assert sum(world.nodes(key).values()) == 25
+    # and its uneven parts keep no other job from running beside it
+    other = world.sbatch(50.0, gpus_per_node=4)
+    await world.go_on(10)
+    assert (world.phase(other), world.phase(key)) == (Phase.RUNNING, Phase.RUNNING)
 
 
 async def test_jobs_wait_when_no_nodes_are_free_and_all_run_once(world):
