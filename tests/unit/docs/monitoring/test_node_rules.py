@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -14,15 +13,11 @@ import yaml
 from controller.cli.app import app
 from nodeagent.metrics.node_families import node_families
 from tests.unit.docs.monitoring.exported import ALERTS, FOLDER, NODE_ALERTS, NODES, alerts, dashboard, panel_queries
-from tests.unit.docs.monitoring.test_rules import COLUMNS, overlap, promtool
+from tests.unit.docs.monitoring.test_rules import COLUMNS, needs_promtool, overlap, promtool
 from tests.unit.nodeagent.metrics.test_textfile import REPORT
 
 CASES = Path(__file__).with_name("node_alerts_test.yaml")
 _METRIC = re.compile(r"\bheadway_\w+")
-
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="no promtool here: apt-get install prometheus"
-)
 
 
 def queries() -> list[str]:
