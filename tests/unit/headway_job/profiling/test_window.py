@@ -180,14 +180,14 @@ def fork():
 for _ in range(3):
     train_until(lambda: window() is not None)
     fork()
-train_until(in_a_window)
+train_until(lambda: in_a_window() and len(window()._step_ends) > 10)  # with fewer, one long step makes it worthless
 fork()
 train_until_sent("profile")
 """
     )
     asking.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 0 0 0 ", "")
-    assert 2 <= asking.connections[0].profile.steps < 30
+    assert 9 <= asking.connections[0].profile.steps < 30  # one of the ten may be left out as an interruption
 
 
 @pytest.mark.slow
