@@ -1,7 +1,8 @@
 """Optimizer steps that are compiled: torch.compile traces what it finds in them, also our hook.
 
-Usually its graph is broken at our function, which then counts the step each time. A program that allows no break (`fullgraph=True`)
-would be refused because of us. So there our function is left out of the graph, and its steps are not counted.
+Usually its graph is broken at our function, which then counts the step each time, and nothing that it calls is compiled. A
+program that allows no break (`fullgraph=True`) would be refused because of us. So there our function is left out of the graph,
+and its steps are not counted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 from contextlib import suppress
 from types import CodeType
 from typing import Any, Callable
+
+from ..profiling.not_compiled import not_compiled
 
 Hook = Callable[..., None]
 _LEAST_TORCH = (2, 5)
@@ -22,12 +25,17 @@ def traceable(after_step: Hook) -> Hook:
     if is_compiling is None:
         return after_step
 
+    call = after_step
+
     def hook(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
         if is_compiling() and must_not_break():
             return
-        after_step(optimizer, args, kwargs)
+        call(optimizer, args, kwargs)
 
     def must_not_break() -> bool:
+        nonlocal call
+        if call is after_step:
+            call = not_compiled(after_step)
         return _must_not_break(hook.__code__)
 
     must_not_break._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called when the step is traced, and not later

@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any, Callable, FrozenSet, List, Optional, Tuple
 
 from . import group_notes, whole_sizes
+from .not_compiled import Method, not_compiled
 
 WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 """Beginning of the name of the annotation in which a program waits for a worker of its DataLoader."""
@@ -26,8 +27,6 @@ _P2P = ("send", "recv", "recv_anysource")
 _BLOCKING = ("send", "recv")
 _MAX_FRAMES = 8
 """Frames from a process group's method to dist.send or dist.recv, with that of Dynamo: fewer in each version of torch."""
-
-Method = Callable[..., Any]
 
 
 class LeftOut:
@@ -87,7 +86,10 @@ class LeftOut:
         replacement = self._unrecorded(original, outlives)
         # pybind11 finds by this name that a method calls the one that it overrides: without it, subclasses in Python would recurse.
         replacement.__code__ = replacement.__code__.replace(co_name=name)
-        replacement = _not_compiled(replacement)
+        # Dynamo does not compile the original either. In a program that is compiled, it looks at each function of Python that runs
+        # after a graph break; it would compile this one for each kind of arguments, warn of too many, and fail where none further
+        # is permitted. A program that compiles has imported Dynamo by now: optimizers of torch import it in the first step.
+        replacement = not_compiled(replacement)
         self._replaced.append((owner, name, original, replacement))
         setattr(owner, name, replacement)
 
@@ -127,17 +129,6 @@ def _all(notes: List[Callable[..., bool]]) -> Callable[..., bool]:
         return False
 
     return note
-
-
-def _not_compiled(replacement: Method) -> Method:
-    """Return the method as one that Dynamo does not compile, just as it does not compile the original.
-
-    In a program that is compiled, Dynamo looks at each function of Python that runs after a graph break. It would compile this one
-    for each kind of arguments, warn of too many, and fail where the program permits no further compilations. A program that has not
-    imported Dynamo by now compiles nothing yet; optimizers of torch import it in the first step.
-    """
-    disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
-    return replacement if disable is None else disable(replacement)
 
 
 def _is_left_later(annotation: Any) -> bool:
