@@ -82,6 +82,7 @@ def _record(tally: Tally) -> dict[str, object]:
         "starts": tally.starts,
         "virtual_hours": round(tally.virtual_s / 3600, 1),
         "faults": dict(sorted(tally.faults.items())),
+        "effects": dict(sorted(tally.effects.items())),
         "violations": [{"seed": seed, "text": text} for seed, text in tally.violations],
     }
 
@@ -90,7 +91,7 @@ def _print(tally: Tally) -> None:
     print(f"\n{tally.runs} stories, {tally.operations} operations, {tally.jobs} jobs, {tally.starts} starts, "
           f"{tally.virtual_s / 3600:.0f} hours of virtual time")  # fmt: skip
     for name, count in sorted(tally.faults.items()):
-        print(f"  {name:28} {count:7}")
+        print(f"  {name:28} {count:7}, {tally.effects[name]} of them took effect")
     print(f"{len(tally.violations)} violations")
     for seed, text in tally.violations[:50]:
         print(f"  seed {seed}: {text[:600]}")

@@ -30,6 +30,8 @@ class Tally:
     starts: int = 0
     virtual_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
+    """Those of the faults that have taken effect."""
     violations: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, seed: int, played: Played) -> None:
@@ -40,6 +42,7 @@ class Tally:
         self.starts += played.starts
         self.virtual_s += played.virtual_s
         self.faults.update(played.faults)
+        self.effects.update(played.effects)
         self.violations += [(seed, str(violation)) for violation in played.violations]
 
 

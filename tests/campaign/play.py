@@ -20,7 +20,7 @@ import structlog
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.journal import Journal
-from tests.campaign.plot.faults import FAULTS, InjectedError
+from tests.campaign.plot.faults import FAULTS, OF_CALLS, InjectedError
 from tests.campaign.plot.operations import OPERATIONS
 from tests.campaign.plot.story import Step, Story
 from tests.campaign.verdict.model import Expected, Promise, Violation
@@ -44,6 +44,8 @@ class Played:
     violations: list[Violation]
     operations: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
+    """Those of the faults that have taken effect: a process may be away, and the call that is to be lost may never come."""
     jobs: int = 0
     virtual_s: float = 0.0
     awaits: int = 0
@@ -75,7 +77,10 @@ def play(story: Story) -> Played:
 def _carry_out(cluster: Cluster, step: Step) -> None:
     """Carry out a step. The model must know what has happened by now: after a sleep of the machine, jobs may be due to end."""
     cluster.slurm.catch_up()
-    (FAULTS.get(step.verb) or OPERATIONS[step.verb])(cluster, **step.args)
+    if step.verb not in FAULTS:
+        OPERATIONS[step.verb](cluster, **step.args)
+    elif FAULTS[step.verb](cluster, **step.args):
+        cluster.took_effect(step.verb)
 
 
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
@@ -110,12 +115,19 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
         violations=model.violations,
         operations=operations,
         faults=faults,
+        effects=cluster.effects + _of_calls(cluster),
         jobs=len(model.jobs) + len(model.lost),
         virtual_s=model.time_s,
         awaits=cluster.process.awaits,
         starts=sum(job.runs for job in model.jobs.values()),
         changes=model.changes,
     )
+
+
+def _of_calls(cluster: Cluster) -> Counter[str]:
+    """Return the faults of Slurm's calls that a call has had, by their verbs."""
+    taken = cluster.slurm.faults.taken
+    return Counter({verb: taken[kind] for verb, kind in OF_CALLS.items()})
 
 
 async def _end(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +52,10 @@ class Faults:
         """Every call so far, refused and lost ones too."""
         self.most_jobs: int | None = None
         """Jobs for which a changing call has time: it is carried out for the first of them, and no answer comes. None: for all."""
+        self.taken: Counter[FaultKind] = Counter()
+        """Faults of each kind that a call has had."""
+        self.slowed: Counter[str] = Counter()
+        """Verb → calls that took longer."""
         self._away = 0
         self._delay_s: dict[str, float] = {}
         self._next: defaultdict[str, deque[Fault]] = defaultdict(deque)
@@ -95,10 +99,16 @@ class Faults:
         self._next["requeue_hold"].append(Fault(FaultKind.ENDED_FIRST))
 
     def delay_s(self, verb: str) -> float:
-        """Return the additional duration of the verb, in seconds."""
-        return self._delay_s.get(verb, 0.0)
+        """Return the additional duration of a call of the verb, in seconds."""
+        delay_s = self._delay_s.get(verb, 0.0)
+        self.slowed[verb] += delay_s > 0
+        return delay_s
 
     def take(self, verb: str) -> Fault | None:
         """Return the fault for this call, once; None when there is none."""
         waiting = self._next[verb]
-        return waiting.popleft() if waiting else None
+        if not waiting:
+            return None
+        fault = waiting.popleft()
+        self.taken[fault.kind] += 1
+        return fault

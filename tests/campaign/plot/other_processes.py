@@ -14,44 +14,61 @@ from tests.campaign.plot.story import Step
 from tests.campaign.world.cluster import Cluster
 
 
-def stop_watchdog(cluster: Cluster, seconds: float, awaits: int = 0) -> None:
+def stop_watchdog(cluster: Cluster, seconds: float, awaits: int = 0) -> bool:
     """Send SIGSTOP to the watchdog, at once or at its await of that number from now on, and SIGCONT after a while."""
     process, loop = cluster.watchdog, asyncio.get_running_loop()
 
     def continue_later() -> None:
         loop.call_later(seconds, process.cont)
 
-    if awaits:
-        process.stop_after(awaits, continue_later)
-    else:
-        process.stop()
+    def stopped() -> None:
+        cluster.took_effect("stop_watchdog")
         continue_later()
 
+    if awaits:
+        process.stop_after(awaits, stopped)
+        return False
+    process.stop()
+    continue_later()
+    return process.alive
 
-def end_watchdog(cluster: Cluster, back_in_s: float) -> None:
+
+def end_watchdog(cluster: Cluster, back_in_s: float) -> bool:
     """Kill the watchdog, whatever it does; another one starts after a while."""
+    was_there = cluster.watchdog.alive
     cluster.watchdog.kill()
     asyncio.get_running_loop().call_later(back_in_s, cluster.start_watchdog)
+    return was_there
 
 
-def stop_policy(cluster: Cluster, seconds: float) -> None:
+def stop_policy(cluster: Cluster, seconds: float) -> bool:
     """Send SIGSTOP to the policy server, and SIGCONT after a while: calls that still wait then are answered."""
     server = cluster.servers[cluster.current_policy]
     server.stop()
-    asyncio.get_running_loop().call_later(seconds, server.cont)
+    before = server.asked
+
+    def continue_() -> None:
+        cluster.took_effect("stop_policy", times=int(server.asked > before))
+        server.cont()
+
+    asyncio.get_running_loop().call_later(seconds, continue_)
+    return False
 
 
-def end_policy(cluster: Cluster, back_in_s: float) -> None:
+def end_policy(cluster: Cluster, back_in_s: float) -> bool:
     """Kill the policy server, whatever it does; another one starts after a while."""
     server = cluster.servers[cluster.current_policy]
     server.end()
     asyncio.get_running_loop().call_later(back_in_s, server.recover)
+    return True
 
 
-def stop_agent(cluster: Cluster, node: str, seconds: float) -> None:
+def stop_agent(cluster: Cluster, node: str, seconds: float) -> bool:
     """Send SIGSTOP to the agent of a node, and SIGCONT after a while: what was sent to it meanwhile reaches it then."""
+    was_there = cluster.fleet.is_there(node)
     cluster.fleet.stop(node)
     asyncio.get_running_loop().call_later(seconds, cluster.fleet.cont, node)
+    return was_there
 
 
 def _seconds(chance: random.Random, most: float) -> float:

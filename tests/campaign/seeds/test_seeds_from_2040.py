@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.campaign.seeds.check import check_story
+from tests.campaign.seeds.check import check_effects, check_story
 
 
 @pytest.mark.parametrize("seed", range(2040, 2080))
 def test_no_promise_is_broken(seed: int) -> None:
     check_story(seed)
+
+
+def test_every_fault_takes_effect() -> None:
+    check_effects()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.campaign.seeds.check import check_story
+from tests.campaign.seeds.check import check_effects, check_story
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2160, 2200))
 def test_no_promise_is_broken(seed: int) -> None:
     check_story(seed)
+
+
+@pytest.mark.slow
+def test_every_fault_takes_effect() -> None:
+    check_effects()

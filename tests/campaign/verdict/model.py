@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -18,6 +18,7 @@ class Promise(Enum):
     NOT_AFTER_CANCEL = "a cancelled job does not start"
     NOT_WHILE_HELD = "a job that its user holds does not start"
     NOT_BEFORE_ITS_TIME = "a job starts after its dependencies and its begin time"
+    WITHIN_LIMITS = "no more tasks of an array and no more GPUs of a user are in use than Slurm allows"
     ITS_RESOURCES = "a job gets the GPUs, nodes and features that it asked for"
     STOPPED_SAVED = "a job that Headway stops stands still at the step that it has saved"
     NO_SILENT_NODE = "a job that Headway stops does not continue on a node whose agent is silent"
@@ -51,6 +52,8 @@ class Expected:
     job_id: str
     spec: JobSpec
     submitted_s: float
+    after: tuple[tuple[str, Expected], ...] = ()
+    """Kind of each of its dependencies, and the job that it is on."""
     held_by_user_s: float | None = None
     """When the user's hold was accepted; None: not held by its user."""
     cancelled_s: float | None = None
@@ -59,6 +62,7 @@ class Expected:
     runs: int = 0
     running: bool = False
     nodes: tuple[str, ...] = ()
+    gpus_in_use: int = 0
     requeues: int = 0
     """Permitted requeues that have not happened yet."""
     ended: str = ""
@@ -85,6 +89,8 @@ class Model:
         self.violations: list[Violation] = []
         self.features: dict[str, frozenset[str]] = {}
         """Node → its features."""
+        self.limits: Mapping[str, int] = {}
+        """User → GPUs at a time."""
         self.changes: Counter[bool] = Counter()
         """Starts of jobs that their users had changed: with the newest number of GPUs (True), or another one that is permitted."""
 
@@ -99,11 +105,12 @@ class Model:
 
     # --- what users and operators were promised
 
-    def submitted(self, job_id: str, spec: JobSpec) -> None:
-        """sbatch has answered with this id."""
+    def submitted(self, job_id: str, spec: JobSpec, after: Iterable[tuple[str, str]] = ()) -> None:
+        """sbatch has answered with this id. `after`: kind of each dependency, and id of the job that it is on."""
         gpus = spec.gpus_in_all or spec.gpus_per_node * spec.nodes
         held_s = self.time_s if spec.hold else None
-        self.jobs[job_id] = Expected(job_id, spec, self.time_s, held_by_user_s=held_s, gpus={gpus})
+        on = tuple((kind, self.jobs[other]) for kind, other in after)
+        self.jobs[job_id] = Expected(job_id, spec, self.time_s, on, held_by_user_s=held_s, gpus={gpus})
 
     def released(self, job_id: str) -> None:
         """The user's release was accepted."""
@@ -138,6 +145,8 @@ class Model:
             expected.runs += 1
             expected.running, expected.ended = True, ""
             expected.nodes = tuple(share.node for share in job.allocated)
+            expected.gpus_in_use = sum(share.gpus for share in job.allocated)
+            self._check_limits(expected)
         elif what == "REQUEUED":
             expected.running, expected.ended = False, ""
             if expected.requeues <= 0:
@@ -163,7 +172,28 @@ class Model:
             )
         if spec.begin_in_s is not None and self.time_s < expected.submitted_s + spec.begin_in_s - 1.0:
             self.broken(Promise.NOT_BEFORE_ITS_TIME, job_id, f"it was to begin {spec.begin_in_s:g} s after submission")
+        if expected.runs == 0:
+            self._check_dependencies(expected)
         self._check_resources(expected, job)
+
+    def _check_dependencies(self, expected: Expected) -> None:
+        for kind, on in expected.after:
+            if not on.lost and (not on.ended or (kind == "afterok" and on.ended != "COMPLETED")):
+                state = f"has ended as {on.ended}" if on.ended else "has not ended"
+                self.broken(
+                    Promise.NOT_BEFORE_ITS_TIME, expected.job_id, f"was to start {kind} job {on.job_id}, which {state}"
+                )
+
+    def _check_limits(self, started: Expected) -> None:
+        spec = started.spec
+        running = [job for job in self.jobs.values() if job.running]
+        tasks = sum(job.spec.label == spec.label for job in running)
+        if 0 < spec.throttle < tasks:
+            self.broken(Promise.WITHIN_LIMITS, started.job_id, f"{tasks} tasks run instead of at most {spec.throttle}")
+        most = self.limits.get(spec.user)
+        gpus = sum(job.gpus_in_use for job in running if job.spec.user == spec.user)
+        if most is not None and gpus > most:
+            self.broken(Promise.WITHIN_LIMITS, started.job_id, f"{spec.user} has {gpus} GPUs instead of at most {most}")
 
     def _check_resources(self, expected: Expected, job: Job) -> None:
         spec, job_id = expected.spec, expected.job_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -81,7 +82,7 @@ class Cluster:
         self._wake_fd: int | None = None
         self.watchdog_every_s = 10.0
         self.events_kept = KEPT
-        self.limits = limits or story.limits
+        self.limits = self.model.limits = limits or story.limits
         self.slurm = EmbeddedSlurm(
             description_of(story, names, self.limits),
             self.slurm_clock,
@@ -110,6 +111,8 @@ class Cluster:
         """Time that a write of the journal takes."""
         self.services: Services | None = None
         """What runs beside the cycles and takes in the agents' reports; None: nothing, and preemptions get the reports."""
+        self.effects: Counter[str] = Counter()
+        """Faults of each kind that have taken effect, but for those of Slurm's calls, which `slurm.faults` counts."""
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
 
@@ -164,16 +167,30 @@ class Cluster:
         """Do not restart a controller that has ended before `seconds` from now."""
         self._restart_at_s = self.clock.monotonic() + seconds
 
-    def limit_journal(self, *, full: bool) -> None:
-        """Fill the disk that holds the controller's journal, or free it again. A newly started process has no limit."""
-        if (journal := self._open_journal()) is not None:
-            limit(journal, full=full)
+    def limit_journal(self, *, full: bool) -> bool:
+        """Fill the disk that holds the controller's journal, or free it again. A newly started process has no limit.
 
-    def slow_journal(self, by_s: float) -> None:
-        """Let each write of the journal take so long, in this controller and in those that are started; 0: as usual."""
+        Returns whether the journal is open.
+        """
+        if (journal := self._open_journal()) is None:
+            return False
+        limit(journal, full=full)
+        return True
+
+    def slow_journal(self, by_s: float) -> bool:
+        """Let each write of the journal take so long, in this controller and in those that are started; 0: as usual.
+
+        Returns whether the journal is open.
+        """
         self._write_s = by_s
-        if (journal := self._open_journal()) is not None:
-            stand_still_at_writes(journal, self.process, by_s)
+        if (journal := self._open_journal()) is None:
+            return False
+        stand_still_at_writes(journal, self.process, by_s)
+        return True
+
+    def took_effect(self, fault: str, times: int = 1) -> None:
+        """Count a fault that has taken effect."""
+        self.effects[fault] += times
 
     def _open_journal(self) -> Journal | None:
         there = self.process.alive and not self.process.ended
@@ -344,9 +361,10 @@ class Cluster:
     def submit(self, spec: JobSpec) -> None:
         """sbatch. Raises SlurmError."""
         keys = self.slurm.submit_all(submission_of(spec, self.ids, self.slurm_clock.now()))
+        after = [(kind, job_id) for kind, label in spec.after for job_id in self.jobs_of(label)]
         self.ids[spec.label] = [key.job_id for key in keys]
         for key in keys:
-            self.model.submitted(key.job_id, spec)
+            self.model.submitted(key.job_id, spec, after)
 
     def jobs_of(self, label: int) -> list[str]:
         """Return the ids of the jobs of a submission that the model knows."""

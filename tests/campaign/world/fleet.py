@@ -133,6 +133,10 @@ class Fleet:
 
     # --- what happens to agents and jobs
 
+    def is_there(self, node: str) -> bool:
+        """Return whether the agent of the node is connected."""
+        return self._connected[node]
+
     def leave(self, node: str) -> None:
         """Kill the agent of the node."""
         self._stopped.pop(node, None)

@@ -12,6 +12,13 @@ from pathlib import Path
 from controller.state.journal import Journal
 from tests.campaign.world.processes import Pause, Process
 
+_DAMAGED = {
+    ("job", "job_id || submit_time_s"): ("original", "pin", "refusal", "served", "elsewhere"),
+    ("preemption", "number"): ("nodes", "elsewhere", "cause", "way", "stage", "reason"),
+    ("note", "name"): ("value",),
+}
+"""Table and what identifies its rows → columns whose values `damage_rows` cuts in half."""
+
 
 def limit(journal: Journal, *, full: bool) -> None:
     """Fill the disk that holds the journal, or free it again."""
@@ -42,14 +49,17 @@ def set_version(path: Path, version: int) -> None:
         db.execute(f"PRAGMA user_version = {version}")
 
 
-def damage_rows(path: Path, seed: int) -> None:
-    """Make some values of a journal unreadable, in a file that is sound. Only while no controller runs."""
-    chance = random.Random(seed)
+def damage_rows(path: Path, seed: int) -> bool:
+    """Make some values of a journal unreadable, in a file that is sound. Only while no controller runs. True if there were any."""
+    chance, damaged = random.Random(seed), False
     # After `journal_damaged` even a message of SQLite need not be UTF-8.
     broken = (sqlite3.Error, UnicodeDecodeError)
     with suppress(*broken), closing(sqlite3.connect(path)) as db, db:
         db.text_factory = partial(str, encoding="utf-8", errors="replace")
-        for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
-            for column, value in zip(("original", "pin", "refusal"), values, strict=True):
-                if value is not None and chance.random() < 0.5:
-                    db.execute(f"UPDATE job SET {column} = ? WHERE rowid = ?", (value[: len(value) // 2], rowid))
+        for (table, key), columns in _DAMAGED.items():
+            for row, *values in db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall():
+                for column, value in zip(columns, values, strict=True):
+                    if isinstance(value, str) and value and chance.random() < 0.5:
+                        db.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (value[: len(value) // 2], row))
+                        damaged = True
+    return damaged

@@ -32,6 +32,8 @@ class StoryServer:
         self.address = f"story:{name}"
         self.mood = "well"
         self.process = 1
+        self.asked = 0
+        """Calls that have come."""
         self.stopped = False
         self.calls: dict[asyncio.Future[None], None] = {}
         """Calls under way, in their order."""
@@ -119,6 +121,7 @@ class StoryEndpoint:
             call.cancel()
 
     async def _answer(self, deadline_s: float) -> None:
+        self._server.asked += 1
         await self._wait(self._server.answer_s)
         if self._server.stopped:
             await self._wait(deadline_s)

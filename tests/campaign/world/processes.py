@@ -39,12 +39,12 @@ class Process:
         self.awaits = 0
         """Number of times that one of its tasks was resumed, since the start."""
         self.main: asyncio.Task[Any] | None = None
-        self._dies_at: int | None = None
+        self._dies_at: tuple[int, Callable[[], None]] | None = None
         self._stops_at: tuple[int, Callable[[], None]] | None = None
         self._due: list[tuple[int, Callable[[], None]]] = []
         """Number of awaits → calls that are made when so many have been resumed."""
-        self._errors: dict[str, Exception] = {}
-        """Task → error that its next await raises."""
+        self._errors: dict[str, tuple[Exception, Callable[[], None]]] = {}
+        """Task → error that its next await raises, and what is called then."""
         self._pauses_until_s: dict[str, float] = {}
         """Task → time of the loop until which it may pause after a failure."""
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
@@ -86,9 +86,9 @@ class Process:
                 request.cancel()
             self._on_death()
 
-    def kill_after(self, awaits: int) -> None:
-        """Kill the process when so many more awaits of it have been resumed."""
-        self._dies_at = self.awaits + awaits
+    def kill_after(self, awaits: int, killed: Callable[[], None] = lambda: None) -> None:
+        """Kill the process when so many more awaits of it have been resumed; then call `killed`."""
+        self._dies_at = (self.awaits + awaits, killed)
 
     def stop(self, why: Pause = Pause.SIGNAL) -> None:
         """Stop the process (SIGSTOP)."""
@@ -109,19 +109,21 @@ class Process:
         """Take over the calls that were to be made after further awaits of the process before."""
         self._due = [(awaits - dead.awaits, call) for awaits, call in dead._due]
 
-    def fail(self, task: str, error: Exception) -> None:
-        """Let the await of the task of that name raise an error, when it is resumed next.
+    def fail(self, task: str, error: Exception, raised: Callable[[], None] = lambda: None) -> None:
+        """Let the await of the task of that name raise an error, when it is resumed next; then call `raised`.
 
         Not while it may pause after the failure before: it runs nothing then that could fail.
         """
         if asyncio.get_running_loop().time() > self._pauses_until_s.get(task, -math.inf):
-            self._errors[task] = error
+            self._errors[task] = (error, raised)
 
     def _error_of(self, task: str) -> Exception | None:
         """Return the error that the present await of the task of that name is to raise, once."""
-        error = self._errors.pop(task, None)
-        if error is not None:
-            self._pauses_until_s[task] = asyncio.get_running_loop().time() + LONGEST_PAUSE_S
+        if task not in self._errors:
+            return None
+        error, raised = self._errors.pop(task)
+        self._pauses_until_s[task] = asyncio.get_running_loop().time() + LONGEST_PAUSE_S
+        raised()
         return error
 
     def runs(self, task: str) -> bool:
@@ -152,9 +154,10 @@ class Process:
             self._due = [each for each in late if each[0] > self.awaits]
             for _, call in (each for each in late if each[0] <= self.awaits):
                 call()
-        if self.alive and self._dies_at is not None and self.awaits >= self._dies_at:
-            self._dies_at = None
+        if self.alive and self._dies_at is not None and self.awaits >= self._dies_at[0]:
+            (_, killed), self._dies_at = self._dies_at, None
             self.kill()
+            killed()
         if self.alive and self._stops_at is not None and self.awaits >= self._stops_at[0]:
             (_, stopped), self._stops_at = self._stops_at, None
             self.stop()
