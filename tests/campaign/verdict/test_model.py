@@ -1,4 +1,4 @@
-"""What the model of the stories holds against Slurm's accounting."""
+"""The model of the stories finds what breaks a promise in Slurm's accounting."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def compiled_twice(*steps: Callable[[], Any]) -> tuple[dict[str, int], int, int]
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its JIT
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 def test_compiled_steps_of_torchs_optimizers_are_counted_and_compiled_as_without_us(kind: Any) -> None:
-    """What our hook calls is not compiled, whatever it is called for."""
+    """Nothing that our hook calls is compiled, whatever it is called for."""
     counter, one = StepCounter(), optimizer(kind)
     torch._dynamo.reset()
     compiled_twice(one.step, lambda: one.step())  # some functions of torch are compiled the first time only
