@@ -7,7 +7,8 @@ request is lost, the list is kept for some time, but not for ever:
   too small) but fits on other nodes, it may go anywhere, like every job with a relocation constraint.
 - A job that runs, or has run, was placed there by Headway. If it is requeued, it may go anywhere.
 
-The job keeps the number of GPUs and nodes that Slurm shows.
+The job keeps the number of GPUs and nodes that Slurm shows. But where its user has given it fewer GPUs than these nodes since, it
+could never run: then it takes as many nodes as GPUs at most.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
             continue
         # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
         most = job.request.max_nodes or len(job.request.required_nodes)
-        ledger.originals[job.key] = replace(job.request, required_nodes=(), max_nodes=most)
+        ledger.originals[job.key] = _possible(replace(job.request, required_nodes=(), max_nodes=most))
         if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
             ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
         found.append(job.key)
@@ -41,3 +42,11 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
 def _looks_pinned(request: ResourceRequest) -> bool:
     """Return whether the request names exactly as many nodes as the job takes, as a pin does."""
     return 0 < len(request.required_nodes) == request.min_nodes
+
+
+def _possible(request: ResourceRequest) -> ResourceRequest:
+    """Return the request with no more nodes than it has GPUs in all, if it gives these."""
+    gpus = request.gpus_per_job
+    if gpus is None or request.min_nodes <= gpus:
+        return request
+    return replace(request, min_nodes=gpus, max_nodes=gpus)

@@ -263,3 +263,18 @@ async def test_a_restored_journal_that_is_marked_as_the_manual_says_counts_as_lo
     await world.turn()
 
     assert world.ledger.originals[key].required_nodes == ()
+
+
+async def test_a_job_that_its_user_made_smaller_than_its_nodes_can_run(world: World) -> None:
+    """Headway had chosen two nodes for its eleven GPUs, and its own number of nodes is lost."""
+    key = world.sbatch(1000.0, request=sbatch_request(gpus=11, nodes=(1, 4)))
+    await world.go_on(5)
+    assert len(world.nodes(key)) == 2
+    await world.slurm.client.requeue_hold([key])
+    await world.clock.advance(60)
+    world.slurm.update(key.job_id, TresPerJob="gres:gpu:1")
+    lose(world)
+
+    await world.go_on(20)
+
+    assert sum(world.nodes(key).values()) == 1
