@@ -66,10 +66,11 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
             continue  # its pin was undone in this cycle, because its user holds it
         waited_s = now_s - pin.pinned_at_s
         refusal = ledger.refusals.get(job.key)
-        # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
-        # wait longer. A wait below zero: the clock was set back.
-        patience_s = patience.pause_s(refusal.places + refusal.behind if refusal else 0) + pin.frees_s
         reason = job.reason.split(",")[0]
+        # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
+        # wait longer, unless Slurm has considered this one by now. A wait below zero: the clock was set back.
+        unseen = 0 if refusal is None or reason == _NO_ROOM else refusal.behind
+        patience_s = patience.pause_s(refusal.places + unseen if refusal else 0) + pin.frees_s
         # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
         # stops other jobs there.
         may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(NODES_AWAY)

@@ -270,7 +270,9 @@ class Program:
 
 
 def _finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(
+        timeout=240
+    )  # of the 300 s of a test: with many others beside, its imports take long
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

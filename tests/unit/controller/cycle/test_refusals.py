@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES, Verdict, hopeless, refused_again
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES, Verdict, hopeless, overdue, refused_again
 from controller.slurm.client import JobKey
 from controller.state.ledger import ELSEWHERE_S, UNFIT_S, Ledger, Refusal
 
@@ -47,3 +52,21 @@ def test_each_kind_of_refusal_has_its_own_limit() -> None:
     assert placed_by_slurm(Refusal("", 0, 0, 99, places=MOST_PLACES - 1, behind=MOST_BEHIND - 1)) == {}
     assert "looked free (n1)" in placed_by_slurm(Refusal("", 0, 0, 99, unfit="n1", places=MOST_PLACES))[KEY]
     assert "came before it" in placed_by_slurm(Refusal("", 0, 0, 99, behind=MOST_BEHIND))[KEY]
+
+
+@pytest.mark.parametrize(("reason", "after_s"), [("Priority", 80.0), ("Resources", 10.0)])
+def test_a_job_that_slurm_has_considered_does_not_wait_for_longer_because_it_was_behind_others(
+    reason: str, after_s: float
+) -> None:
+    """It was behind others three times, and refused on nodes once."""
+    ledger: Any = SimpleNamespace(
+        pins={KEY: SimpleNamespace(pinned_at_s=1000.0, frees_s=0.0)},
+        refusals={KEY: Refusal("", 0, 0, 4, behind=3, places=1)},
+    )
+
+    def late(now_s: float) -> bool:
+        job = SimpleNamespace(key=KEY, reason=reason, partition="dl")
+        observation: Any = SimpleNamespace(snapshot=SimpleNamespace(time_s=now_s), with_role=lambda _: [job])
+        return bool(overdue(observation, ledger, grace_s=5.0))
+
+    assert [late(1000.0 + after_s - 1.0), late(1000.0 + after_s + 1.0)] == [False, True]

@@ -46,7 +46,7 @@ def test_a_rank_ends_as_its_program_does_however_late_the_threads_are(tmp_path: 
         for rank in (0, 1)
     ]  # fmt: skip
     try:
-        logs = [rank.communicate(timeout=100)[1] for rank in ranks]
+        logs = [rank.communicate(timeout=240)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -64,7 +64,7 @@ def _run(ranks: list[subprocess.Popen[str]], folder: Path, how: str) -> list[tup
         argv = [sys.executable, "-c", _PROGRAM, str(rank), str(folder), how]
         pipe = subprocess.PIPE
         ranks.append(subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True))
-    return [process.communicate(timeout=100) for process in ranks]
+    return [process.communicate(timeout=240) for process in ranks]
 
 
 def test_a_rank_that_never_calls_is_named_and_not_waited_for_much_longer(
