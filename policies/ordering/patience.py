@@ -9,9 +9,12 @@ start soonest are reserved for it; all other jobs are scheduled as usual. A late
 
 How long a job can wait: once it is late, and as long as the nodes that are up have room for it, only late jobs that were
 submitted before it come before it, one after the other. They are finitely many, no later job is ever added to them, and each runs
-until it ends: a job that has waited for `patience_s` is not stopped. So the job starts at the latest when its own patience and the
-run times of all jobs submitted before it are over; where jobs may not be stopped, each of these also waits until the running jobs
-on its reserved nodes have ended. The time for which the nodes have no room for it is added.
+until it ends: a late job is not stopped, and stays late while it runs unless its estimate grows. So the job starts at the latest
+when its own patience and the run times of all jobs submitted before it are over; where jobs may not be stopped, each of these also
+waits until the running jobs on its reserved nodes have ended. The time for which the nodes have no room for it is added.
+
+Jobs that have waited for `patience_s` without being late may be stopped like all others. Where queues last for weeks most running
+jobs are such, and if they could not be stopped, short jobs would wait for them.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn, Placement
+from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.options import number
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
@@ -45,17 +48,10 @@ class Patience:
 
     def late(self, state: ClusterState) -> BoolColumn:
         """Return for each job whether it is late. The time that it ran is not waiting; without an estimate `patience_s` decides."""
-        relative_s = self.stretch * np.nan_to_num(state.jobs.duration_estimate_s, nan=0.0)
-        return self.stays(state) & (_waited_s(state) >= relative_s)
-
-    def stays(self, state: ClusterState) -> BoolColumn:
-        """Return for each job whether it may not be stopped while it runs, because it has waited for `patience_s`. This holds for
-        every job that was late when it started, and does not change while it runs, even if its estimate changes."""
-        return _waited_s(state) >= self.patience_s
-
-
-def _waited_s(state: ClusterState) -> FloatColumn:
-    return state.time_s - state.jobs.submit_time_s - state.jobs.service_s
+        jobs = state.jobs
+        relative_s = self.stretch * np.nan_to_num(jobs.duration_estimate_s, nan=0.0)
+        waited_s = state.time_s - jobs.submit_time_s - jobs.service_s
+        return waited_s >= np.maximum(relative_s, self.patience_s)
 
 
 def head_of(state: ClusterState, late: BoolColumn) -> int | None:

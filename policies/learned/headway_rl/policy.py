@@ -22,7 +22,7 @@ from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.learned.headway_rl.search import Assignment, Search
 from policies.learned.weights import weights
 from policies.learned.weights.trained_range import TrainedRange, noted
-from policies.model import ClusterState, IntColumn, Placement
+from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
 from policies.placement.best_fit import Capacity
@@ -86,8 +86,9 @@ class HeadwayRl:
     def _decided(self, state: ClusterState) -> Decision:
         if not len(state.pending):
             return Decision(present_placements(state, state.running))
-        head = head_of(state, self._patience.late(state))
-        movable, capacity = self._movable(state, head)
+        late = self._patience.late(state)
+        head = head_of(state, late)
+        movable, capacity = self._movable(state, late, head)
         fixed = state.running[~np.isin(state.running, movable)]
         job_values: list[float] = [0.0] * len(state.jobs)
         model = ContentionModel(state, self._law, job_values, fixed)
@@ -101,14 +102,17 @@ class HeadwayRl:
         allocation = present_placements(state, fixed) | assignment.placed
         return Decision(allocation, _Reasons(state, model, assignment).of(own, first, queue), (*first, *queue))
 
-    def _movable(self, state: ClusterState, head: int | None) -> tuple[IntColumn, Capacity]:
-        """Return the running jobs that may be stopped, and the capacity that all others leave. Where the head cannot start even if
-        all of them stop, its nodes are reserved: they take no job, and jobs that run there stay."""
+    def _movable(self, state: ClusterState, late: BoolColumn, head: int | None) -> tuple[IntColumn, Capacity]:
+        """Return the running jobs that may be stopped, none of which is late, and the capacity that all others leave.
+
+        Where the head cannot start even if all of them stop, its nodes are reserved: they take no job, and jobs that run there
+        stay.
+        """
         jobs, running = state.jobs, state.running
         movable = running[:0]
         if self._preempts and len(running) <= MOST_RUNNING:
             young = state.time_s - jobs.start_time_s[running] < self._settle_s
-            movable = running[jobs.preemptible[running] & ~young & ~self._patience.stays(state)[running]]
+            movable = running[jobs.preemptible[running] & ~young & ~late[running]]
         while True:
             capacity = Capacity(state, staying=running[~np.isin(running, movable)])
             own = present_placements(state, movable)

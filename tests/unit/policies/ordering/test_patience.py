@@ -31,7 +31,6 @@ def test_a_job_is_late_when_it_waited_long_for_its_duration() -> None:
     ]
     state = cluster([Node()], jobs, time_s=8 * DAY_S)
     assert Patience(stretch=10.0).late(state).tolist() == [False, True, True, False]
-    assert Patience(stretch=10.0).stays(state).tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +78,19 @@ def test_a_late_job_after_one_that_fits_nowhere_gets_reserved_nodes(policy: Cont
     state = dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submit_time_s=submitted_s))
     decision = policy.decide(state)
     assert (set(decision.allocation), decision.reasons[1]) == ({2}, RESERVED)
+
+
+@pytest.mark.parametrize(("estimate_s", "stops"), [(20 * DAY_S, True), (0.5 * DAY_S, False)])
+def test_a_running_job_is_stopped_although_it_has_waited_for_a_week_unless_it_was_late(
+    estimate_s: float, stops: bool
+) -> None:
+    """Where queues last for weeks, most running jobs have waited for one, and short jobs must not wait for them."""
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=estimate_s, service_s=0.1 * DAY_S)
+    state = cluster([Node()], [runs, Job(gpus=8, estimate_s=600.0)], time_s=9 * DAY_S)
+    submitted_s, started_s = np.array([0.0, 8.9 * DAY_S]), np.array([8.8 * DAY_S, math.nan])
+    jobs = dataclasses.replace(state.jobs, submit_time_s=submitted_s, start_time_s=started_s)
+    state = dataclasses.replace(state, jobs=jobs)
+    assert (1 in HeadwayRl().decide(state).allocation) is stops
 
 
 def test_nodes_are_reserved_where_jobs_end_first() -> None:
