@@ -94,8 +94,9 @@ class Simulation:
         self._undecided = False
         self.decisions = 0
         """Number of decisions since the run began, those of a copy's original included."""
-        self.guarded = 0
-        """Number of these decisions that a rule made in a learned policy's place."""
+        self.guarded = self.outside = self.guarded_inside = 0
+        """Number of these decisions that a rule made in a learned policy's place; of those on states outside of the range of its
+        training; of the first that are not among the second."""
         self.decision_ns: list[int] = []
         """Duration of each decision that was made in this run, or this copy of one, ns of real time."""
 
@@ -168,11 +169,16 @@ class Simulation:
         if self._kernel is not None:
             self._kernel(self._loop)
         elif self._policy is not None:
-            self.guarded += bool(self._ask(self._policy).guard)
+            self._count(self._ask(self._policy))
         else:
             raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
         self.decision_ns.append(time.perf_counter_ns() - begin)
         self.settle()
+
+    def _count(self, decision: Decision) -> None:
+        self.guarded += bool(decision.guard)
+        self.outside += bool(decision.outside)
+        self.guarded_inside += bool(decision.guard and not decision.outside)
 
     def run(self, until_s: float = float("inf")) -> None:
         """Go on until that time, or until the last event. Events at `until_s` itself are not handled."""
@@ -277,8 +283,8 @@ class Simulation:
 
         It takes time in proportion to the active jobs, and copies a few numbers per node. The log of finished jobs stays with the
         original (`finished.prefix`; a short log is copied), and so do records of runs and `decision_ns`; the copy goes on counting
-        `decisions` and `guarded`. Rows mean the same jobs in both until one of them advances. A new policy first decides at the
-        next instant; `decide` lets it decide at once. Without one, a policy that remembers earlier states is forked too.
+        decisions. Rows mean the same jobs in both until one of them advances. A new policy first decides at the next instant;
+        `decide` lets it decide at once. Without one, a policy that remembers earlier states is forked too.
         """
         twin = copy.copy(self)
         twin._jobs = self._jobs.fork()

@@ -65,6 +65,8 @@ class Standing:
     """Share of the decisions that a guard made, mean over runs."""
     most_guarded_share: float
     """The same in the run where it is largest."""
+    guarded_inside_share: float
+    """Share of the decisions inside the range of its training that a guard made, mean over the runs that have such decisions."""
     contention: Mapping[str, float | None]
     """Means over runs of the figures in `CONTENTION`; None where no run has the figure."""
 
@@ -133,6 +135,7 @@ class Standings:
             worst_fairness=max(_number(run, "worst_fairness") for run in mine),
             guarded_share=fmean(guarded),
             most_guarded_share=max(guarded),
+            guarded_inside_share=_mean_of(mine, "guarded_inside_share") or 0.0,
             contention={name: _mean_of(mine, name) for name in CONTENTION},
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.leaderboard.grid import Cell
 from simulator.leaderboard.perform import Run
-from simulator.leaderboard.standings import CONTENTION, RATIOS, Ratio, Standings, stops_per_job
+from simulator.leaderboard.standings import CONTENTION, RATIOS, Ratio, Standing, Standings, stops_per_job
 
 _HOUR_S = 3600.0
 _NAMES = {"avg_jct_s": "average JCT", "p90_jct_s": "p90 JCT", "p99_jct_s": "p99 JCT", "makespan_s": "makespan"}
@@ -74,7 +74,7 @@ def _standings(standings: Standings) -> TextTable:
             f"{each.stops_per_job:,.2f}",
             f"{each.fairness:,.2f}",
             f"{each.worst_fairness:,.0f}",
-            f"{each.guarded_share:.1%}" + (f" ({each.most_guarded_share:.0%})" if each.most_guarded_share else ""),
+            _guarded(each),
             "" if each.policy == first else interval(standings.ratio(each.policy, first, RATIOS[0])),
         )
         for each in standings.table()
@@ -86,11 +86,16 @@ def _standings(standings: Standings) -> TextTable:
         "stops a job",
         "fairness rho",
         "worst rho",
-        "by a guard (most)",
+        "by a guard (most; inside the trained range)",
         f"average JCT against {first}",
     )
     note = f"Over {len(standings.runs) // max(len(standings.unfinished), 1)} runs of each policy in {standings.num_blocks} blocks."
     return TextTable("Policies", note, head, rows)
+
+
+def _guarded(standing: Standing) -> str:
+    more = f" ({standing.most_guarded_share:.0%}; {standing.guarded_inside_share:.1%})"
+    return f"{standing.guarded_share:.1%}" + (more if standing.most_guarded_share else "")
 
 
 def _changes(standings: Standings) -> TextTable:

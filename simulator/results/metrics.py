@@ -198,7 +198,9 @@ def summary(result: Result) -> dict[str, Figure]:
         "decision_p99_ms": decision_ms(result, 99),
         "wall_s": result.wall_s,
         "jobs_per_s": len(result) / result.wall_s if result.wall_s else None,
-        "guarded_share": result.guarded / result.decisions if result.decisions else None,
+        "guarded_share": _share(result.guarded, result.decisions),
+        "outside_share": _share(result.outside, result.decisions),
+        "guarded_inside_share": _share(result.guarded_inside, result.decisions - result.outside),
         "avg_first_wait_s": average_first_wait_s(own),
         "effectiveness": effectiveness(own),
         "avg_slowdown": _mean(slowdown),
@@ -227,6 +229,10 @@ def summary(result: Result) -> dict[str, Figure]:
 def _of_cluster(result: Result, gpu_ns: IntColumn | FloatColumn) -> float | None:
     whole = float(result.node_gpus.sum()) * result.makespan_ns
     return float(gpu_ns.astype(np.float64).sum()) / whole if whole else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _mean(values: FloatColumn) -> float | None:

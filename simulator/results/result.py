@@ -113,6 +113,10 @@ class Result:
     decisions: int
     guarded: int
     """Number of decisions that a rule made in a learned policy's place."""
+    outside: int
+    """Number of decisions on states outside of the range of a learned policy's training."""
+    guarded_inside: int
+    """Number of decisions of `guarded` that are not among those of `outside`."""
     decision_ns: IntColumn
     """Real time of each decision."""
     wall_s: float
@@ -163,6 +167,8 @@ class Result:
             node_names=cluster.names,
             decisions=simulation.decisions,
             guarded=simulation.guarded,
+            outside=simulation.outside,
+            guarded_inside=simulation.guarded_inside,
             decision_ns=np.array(simulation.decision_ns, dtype=np.int64),
             wall_s=wall_s,
             dropped=dropped,

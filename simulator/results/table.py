@@ -92,6 +92,8 @@ ROWS = (
     Row("overhead_gpu_s", "GPU time lost by stops", time_text, -1),
     Row("decisions", "decisions", count_text),
     Row("guarded_share", "decisions by a guard", share_text, -1),
+    Row("outside_share", "decisions outside of the trained range", share_text, -1),
+    Row("guarded_inside_share", "by a guard, of those inside", share_text, -1),
     Row("decision_p50_ms", "decision takes, median", ms_text, -1),
     Row("decision_p99_ms", "decision takes, 99th percentile", ms_text, -1),
     Row("wall_s", "simulated in", time_text),

@@ -187,7 +187,7 @@ class Decider:
         except PolicyUnavailableError as error:
             problem = str(error)
         else:
-            self._undecided = None
+            self.last_error, self._undecided = "", None
             self._note_guard(plan.guard)
             self._note_outside(plan.outside)
             return Decided(plan, name, self._took_s(begun_s), "")
@@ -235,7 +235,8 @@ class Decider:
             fresh = await self._described(fresh, self._deadline_s)
             if not await endpoint.healthy(self._deadline_s):
                 raise PolicyUnavailableError(
-                    f"{endpoint.address}: answers, but its health check says that it does not serve"
+                    f"{endpoint.address}: answers, but does not report SERVING by gRPC's health service "
+                    "(grpc.health.v1.Health, for headway.v1.Policy)"
                 )
             if state is not None:
                 fresh, checked = await self._answer(fresh, state, self._clock.monotonic() + self._deadline_s)
@@ -392,11 +393,12 @@ class Decider:
         # A server that was swapped meanwhile says nothing about the new one.
         if self._server.endpoint is server.endpoint:
             self._failures += 1
+            is_new = self._failures == 1 or problem != self._failure
             self._failure = problem
             self._doubtful = doubtful
             if self._failures % _PATIENCE == 0:
                 self._rest_until_s = self._clock.monotonic() + _REST_S
-            if self._failures == 1:
+            if is_new:
                 log.warning("policy_failed", problem=problem)
         return PolicyUnavailableError(problem)
 

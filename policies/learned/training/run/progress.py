@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
 import rich.console
 import rich.progress
 
+_DAY_S = 86_400.0
+
 
 class TrainingProgress:
     """Shows progress inside a `with` block. Invariant: there is a bar only on a terminal, and only inside the block."""
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._out = out or sys.stderr
+        self._monotonic = monotonic
         self._bar: rich.progress.Progress | None = None
         self._task = rich.progress.TaskID(0)
         self._phase = ""
@@ -30,6 +35,8 @@ class TrainingProgress:
                 rich.progress.TimeRemainingColumn(),
                 rich.progress.TextColumn("{task.fields[evaluation]}"),
                 console=rich.console.Console(file=self._out),
+                get_time=self._monotonic,
+                speed_estimate_period=_DAY_S,  # a round may take longer than the 30 s that rich looks back by default
             )
             self._bar.start()
         return self

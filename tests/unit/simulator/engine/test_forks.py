@@ -283,7 +283,9 @@ class Guarded:
         self.spec = self.fifo.spec
 
     def decide(self, state: ClusterState) -> Decision:
-        return replace(self.fifo.decide(state), guard="a rule decides")
+        return replace(
+            self.fifo.decide(state), guard="a rule decides", outside="two jobs" if len(state.jobs) > 1 else ""
+        )
 
 
 def test_a_copy_goes_on_counting_decisions_and_those_of_a_guard() -> None:
@@ -293,6 +295,7 @@ def test_a_copy_goes_on_counting_decisions_and_those_of_a_guard() -> None:
     for each in (fork, original):
         each.run()
         assert each.guarded == each.decisions == 6
+        assert (each.outside, each.guarded_inside) == (3, 3)
 
 
 class EverySecond:

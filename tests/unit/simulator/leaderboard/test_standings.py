@@ -32,6 +32,7 @@ def run(policy: str, trace: str, load: float, jct: float, **changed: float | Non
         "avg_fairness": 2.0,
         "worst_fairness": jct,
         "guarded_share": load / 10,
+        "guarded_inside_share": None if load > 1 else load / 100,
         **changed,
     }
     return Run(
@@ -101,6 +102,7 @@ def test_the_table_has_the_best_first_and_means_over_runs(standings: Standings) 
     assert fifo.worst_fairness == 900.0
     assert fifo.guarded_share == pytest.approx(0.09)
     assert fifo.most_guarded_share == pytest.approx(0.11)
+    assert fifo.guarded_inside_share == pytest.approx(0.007)
 
 
 def test_one_block_has_no_interval() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.base.clock import VirtualClock
 from controller.base.errors import PolicyUnavailableError
@@ -180,9 +181,24 @@ async def test_a_server_that_answers_again_decides_again(state):
     endpoint = FakeEndpoint(away=True)
     tested = decider(endpoint)
     await tested.decide(state)
+    assert "nobody listens" in tested.last_error
     endpoint.away = False
     assert (await tested.decide(state)).policy == "fake"
-    assert tested.serving
+    assert (tested.serving, tested.last_error) == (True, "")
+
+
+async def test_each_other_problem_of_a_server_is_logged_once(state):
+    endpoint = FakeEndpoint(away=True)
+    tested = decider(endpoint)
+    with capture_logs() as logs:
+        await tested.decide(state)
+        await tested.decide(state)
+        endpoint.away, endpoint.placement = False, Placement((0,), (7,))
+        await tested.decide(state)
+    problems = [entry["problem"] for entry in logs if entry["event"] == "policy_failed"]
+    assert len(problems) == 2
+    assert "nobody listens" in problems[0]
+    assert "rejected" in problems[1]
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_for_a_moment(state):
@@ -222,7 +238,7 @@ async def test_a_fit_policy_is_swapped_in_and_the_old_one_let_go(state):
     ("unfit", "complaint"),
     [
         (FakeEndpoint(away=True), "nobody listens"),
-        (FakeEndpoint(sick=True), "does not serve"),
+        (FakeEndpoint(sick=True), "does not report SERVING"),
         (FakeEndpoint(placement=Placement((0,), (7,))), "its dry-run decision was rejected"),
     ],
 )
