@@ -154,6 +154,9 @@ class Jobs:
     highest PriorityTier of its partitions. NaN where a priority is not known, and for running jobs. Both are None where Slurm's
     order is not known, and in simulations.
 
+    Quality of service: `qos` is a row of `qos_names`, or -1 for a job that has none; `qos_of` returns the name. Both are None where
+    no job has one: without Slurm's accounting, and in simulations.
+
     Parameter servers: `num_servers` is the number that a job requests (0: it trains by all-reduce). Running jobs have servers
     on `server_node[server_offset[i]:server_offset[i+1]]`, and beside it `server_count`. All four are None where no job has
     servers.
@@ -197,6 +200,8 @@ class Jobs:
     server_count: IntColumn | None = None
     slurm_priority: FloatColumn | None = None
     partition_tier: IntColumn | None = None
+    qos: IntColumn | None = None
+    qos_names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -207,6 +212,12 @@ class Jobs:
         if self.min_gpus is None or self.max_gpus is None:
             return self.num_gpus, self.num_gpus
         return self.min_gpus, self.max_gpus
+
+    def qos_of(self, row: int) -> str:
+        """Return the name of the QOS of the job of that row; empty if it has none."""
+        if self.qos is None or self.qos_names is None or self.qos[row] < 0:
+            return ""
+        return self.qos_names[int(self.qos[row])]
 
     def placement(self, row: int) -> Placement | None:
         """Return what the job of that row occupies; None while it waits."""

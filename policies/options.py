@@ -30,6 +30,15 @@ def order_named(value: object) -> Order:
     return known[choice("order", value, tuple(known))]
 
 
+def tier_first(value: object) -> bool:
+    """Return the option `order` of a policy that has an order of its own: own (False) or tier (True). Raises ValueError.
+
+    Slurm's whole order is no choice: with a priority for each job nothing would be left of the policy's own, and running jobs,
+    which have no priority, would all be stopped for waiting ones.
+    """
+    return choice("order", value, ("own", "tier")) == "tier"
+
+
 def whole(name: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
     """Return the option as a whole number of at most 63 bits, from `least` to `most`. Raises ValueError that names it."""
     limits = [f"{least} or more"] if least is not None else []

@@ -63,6 +63,9 @@ class Rule:
     layout: Layout = Layout.CONSOLIDATED
     threshold_gpu_s: float = 0.0
     """Threshold of `Order.QUEUES`, and of the first level of `Order.LEVELS`."""
+    by_tier: bool = False
+    """True: jobs of a higher tier of Slurm's partitions come first, and the order counts within a tier. It has no effect where
+    tiers are not known, as in simulations."""
 
 
 @runtime_checkable

@@ -1,10 +1,11 @@
-"""Reads what Slurm's priorities and its preemption depend on, again and again: settings, fair shares, QOS."""
+"""Reads what Slurm's priorities and its preemption depend on, again and again: settings, fair shares, QOS, associations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import structlog
 
@@ -22,10 +23,17 @@ _UNTIL_KNOWN_S = 1.0
 log = structlog.get_logger(__name__)
 
 
+class ReadShares(Protocol):
+    """`SlurmClient.shares`."""
+
+    def __call__(self, *, associations: bool) -> Awaitable[Shares]:
+        """Return fair shares and QOS, and with `associations` the priorities of associations."""
+
+
 @asynccontextmanager
 async def read_slurm_order(
     facts: Callable[[], SlurmFacts | None],
-    shares: Callable[[], Awaitable[Shares]],
+    shares: ReadShares,
     use: Callable[[PriorityFacts | None], None],
     tasks: Tasks,
 ) -> AsyncIterator[None]:
@@ -43,7 +51,7 @@ class _SlurmOrder:
     def __init__(
         self,
         facts: Callable[[], SlurmFacts | None],
-        shares: Callable[[], Awaitable[Shares]],
+        shares: ReadShares,
         use: Callable[[PriorityFacts | None], None],
     ) -> None:
         self._facts = facts
@@ -67,9 +75,11 @@ class _SlurmOrder:
             self._complain(str(error))
             self._use(None)
             return
-        if (weights is not None and (weights.fairshare or weights.qos)) or (rules is not None and rules.by_qos):
+        associations = weights is not None and weights.association != 0.0
+        factors = weights is not None and (weights.fairshare or weights.qos)
+        if associations or factors or (rules is not None and rules.by_qos):
             try:
-                self._shares = await self._read_shares()
+                self._shares = await self._read_shares(associations=associations)
             except SlurmError as error:
                 problem = str(error)
         self._complain(problem)

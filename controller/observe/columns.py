@@ -33,6 +33,7 @@ STATIC = np.dtype(
         ("duration_spread_s", np.float64),
         ("estimate_source", np.int64),
         ("user", np.int64),
+        ("qos", np.int64),
         ("min_gpus", np.int64),
         ("max_gpus", np.int64),
         ("epochs", np.float64),
@@ -70,6 +71,7 @@ class Rows:
     served: Sequence[Served | None] | None
     """Service that earlier runs of the same jobs attained."""
     users: tuple[str, ...]
+    qos_names: tuple[str, ...] = ()
     preemptible: Sequence[bool] = ()
     """For each of `occupants`, True if it may be preempted; empty: none may."""
     measured: Sequence[Contention | None] = ()
@@ -138,6 +140,8 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         del column[name]
     column |= _measured(rows)
     column |= _training(column, rows)
+    if not (column["qos"] >= 0).any():  # no job has one
+        del column["qos"]
     if np.array_equal(column["min_gpus"], column["max_gpus"]):  # no job is elastic
         del column["min_gpus"], column["max_gpus"]
     return Jobs(
@@ -145,6 +149,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
         preemptible=_preemptible(rows),
         users=rows.users,
+        qos_names=rows.qos_names if "qos" in column else None,
         placement_offset=offset,
         placement_node=occupied[:, 0].astype(np.int64),
         placement_gpus=occupied[:, 1].astype(np.int64),

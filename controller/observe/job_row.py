@@ -72,8 +72,10 @@ class Nodes:
     gpus: Column
     cpus: Column
     memory_mib: Column
-    users: dict[str, int]
-    """Numbers given to user names so far; it grows."""
+    users: dict[str, int] = field(default_factory=dict)
+    """Numbers given to user names so far. Bound: `_MOST_USERS` of the observer, or twice the users of one snapshot."""
+    qos: dict[str, int] = field(default_factory=dict)
+    """Numbers given to names of QOS so far. Bound: `_MOST_QOS` of the observer, or twice those of one snapshot."""
     _usable: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
     """Bound: `_MOST_KEPT`."""
     _fitting: dict[tuple[JobShape, tuple[float, float], int], bool] = field(
@@ -295,6 +297,7 @@ def _static(
         np.nan,
         EstimateSource.UNKNOWN if limit is None else EstimateSource.TIME_LIMIT,
         nodes.users.setdefault(job.user, len(nodes.users)),
+        nodes.qos.setdefault(job.qos, len(nodes.qos)) if job.qos else -1,
         least,
         most,
         np.nan if options.epochs is None else options.epochs,

@@ -36,6 +36,8 @@ _RESERVATIONS_HOLD_S = 30.0
 _MOST_USERS = 1000
 """Maximum number of user names to keep. They are sent to the policy with every snapshot; beyond this, those of past jobs are
 dropped."""
+_MOST_QOS = 1000
+"""The same of names of QOS."""
 _MOST_DEMANDS = 10_000
 """Number of different demands for nodes, of past jobs too, from which on they are forgotten, if they are twice as many as jobs."""
 _MOST_NODE_SETS = 1000
@@ -102,9 +104,8 @@ class Observer:
         """Nodes that jobs avoid because Slurm did not start them there, as in the rows.
         Bound: the ledger's refusals."""
         self._nodes: Nodes | None = None
+        """The nodes, with the users and QOS seen so far. Bound: `_MOST_USERS` and `_MOST_QOS`, or twice those of one snapshot."""
         self._signature: object = None
-        self._users: dict[str, int] = {}
-        """Row of each user. Bound: `_MOST_USERS`, or twice the users of one snapshot."""
         self._sequence = 0
         self._model_columns = ModelColumns()
 
@@ -181,20 +182,21 @@ class Observer:
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
         signature = (eligible.signature, order, tuple(sizes), era, partitions)
         if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
-            self._users = {}
             index = {node.name: row for row, node in enumerate(managed)}
             gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
-            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib, self._users)
+            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib)
             self._signature = signature
             self._rows = {}
         return self._nodes
 
     def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
-        """Return whether too many users, demands or node sets of past jobs are kept."""
+        """Return whether too many users, QOS, demands or node sets of past jobs are kept."""
         demands = nodes.eligible.kept
         if len(nodes.eligible.masks) > _MOST_NODE_SETS or (demands > max(_MOST_DEMANDS, 2 * len(snapshot.jobs))):
             return True
-        return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
+        if len(nodes.qos) > _MOST_QOS and len(nodes.qos) > 2 * len({job.qos for job in snapshot.jobs}):
+            return True
+        return len(nodes.users) > _MOST_USERS and len(nodes.users) > 2 * len({job.user for job in snapshot.jobs})
 
     def _state(
         self,
@@ -218,7 +220,8 @@ class Observer:
             occupied=[classified.occupied[id(visible[place])] for place in occupants.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
             served=_earlier_runs(visible, ledger, snapshot.time_s) if ledger.served else None,
-            users=tuple(self._users),
+            users=tuple(nodes.users),
+            qos_names=tuple(nodes.qos),
             measured=[_contention(visible[place].job, measured) for place in occupants.tolist()] if measured else (),
             preemptible=[run_of(visible[place].job) in preemptible for place in occupants.tolist()]
             if preemptible

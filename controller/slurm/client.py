@@ -448,13 +448,23 @@ class Shares:
     """Priority of each QOS."""
     preemption: Mapping[str, QosPreemption] = field(default_factory=dict)
     """Preemption by and of each QOS."""
+    association: Mapping[Association, int] = field(default_factory=dict)
+    """Priority of each association that has one, those of accounts (with an empty user) included; empty: they were not read."""
 
     def fair_share_of(self, account: str, user: str, partition: str) -> float:
         """Return the factor of a job's association: the one for its partition, else the one for all; 0 without one, as in Slurm."""
-        for association in ((account, user, partition), (account, user, "")):
-            if association in self.fair_share:
-                return self.fair_share[association]
-        return 0.0
+        return _of_association(self.fair_share, account, user, partition)
+
+    def association_priority_of(self, account: str, user: str, partition: str) -> float:
+        """Return the priority of a job's association: the one for its partition, else the one for all; 0 without one."""
+        return _of_association(self.association, account, user, partition)
+
+
+def _of_association(table: Mapping[Association, float], account: str, user: str, partition: str) -> float:
+    for association in ((account, user, partition), (account, user, "")):
+        if association in table:
+            return table[association]
+    return 0.0
 
 
 @runtime_checkable
@@ -475,8 +485,11 @@ class SlurmClient(Protocol):
     async def topology(self) -> str:
         """Return what `scontrol show topology` prints; empty when Slurm has no topology."""
 
-    async def shares(self) -> Shares:
-        """Return the fair shares of users, and priorities and preemption of QOS; empty where Slurm has no accounting."""
+    async def shares(self, *, associations: bool = False) -> Shares:
+        """Return the fair shares of users, and priorities and preemption of QOS; empty where Slurm has no accounting.
+
+        `associations`: also the priorities of associations, which take another call.
+        """
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""

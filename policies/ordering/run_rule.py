@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.api import Decision
-from policies.model import ClusterState, IntColumn, Jobs
+from policies.model import ClusterState, FloatColumn, IntColumn, Jobs
 from policies.ordering.easy_backfill import backfill
 from policies.ordering.nanoseconds import NEVER, times, whole_ns
 from policies.ordering.select_by_total import select_by_total
@@ -34,7 +34,15 @@ def apply_rule(rule: Rule, state: ClusterState) -> Decision:
 
 
 def order_keys(rule: Rule, state: ClusterState) -> IntColumn:
-    """Return the sort key of every job, least first; jobs without an estimate come last where the order needs one."""
+    """Return the sort key of every job, least first; jobs without an estimate come last where the order needs one.
+
+    With `by_tier` it is the rank by tier, and by the rule's order within a tier.
+    """
+    keys, tier = _keys_of_order(rule, state), state.jobs.partition_tier
+    return keys if tier is None or not rule.by_tier else _ranks(-tier, keys)
+
+
+def _keys_of_order(rule: Rule, state: ClusterState) -> IntColumn:
     jobs = state.jobs
     match rule.order:
         case Order.ARRIVAL:
@@ -77,8 +85,13 @@ def _slurm_keys(jobs: Jobs) -> IntColumn:
     tier = np.zeros(len(jobs)) if jobs.partition_tier is None else -jobs.partition_tier
     priority = np.zeros(len(jobs)) if jobs.slurm_priority is None else -jobs.slurm_priority
     priority = np.where(np.isnan(priority), np.inf, priority)
-    order = np.lexsort((priority, tier))
-    differs = (np.diff(tier[order]) != 0) | (priority[order][1:] != priority[order][:-1])
-    ranks = np.zeros(len(jobs), dtype=np.int64)
+    return _ranks(tier, priority)
+
+
+def _ranks(first: IntColumn | FloatColumn, second: IntColumn | FloatColumn) -> IntColumn:
+    """Return the rank of each row by both columns, the least first; rows with the same two values have the same rank."""
+    order = np.lexsort((second, first))
+    differs = (first[order][1:] != first[order][:-1]) | (second[order][1:] != second[order][:-1])
+    ranks = np.zeros(len(order), dtype=np.int64)
     ranks[order[1:]] = np.cumsum(differs)
     return ranks

@@ -23,7 +23,7 @@ from policies.wire.columns import (
 )
 from policies.wire.gpus import read_gpus, write_gpus
 from policies.wire.profiles import profile_columns, read_profiles, write_profiles
-from policies.wire.training import read_servers, read_slurm_order, read_training, training_columns
+from policies.wire.training import read_qos, read_servers, read_slurm_order, read_training, training_columns
 from protos.headway.v1 import snapshot_pb2
 
 SCHEMA_VERSION = 1
@@ -83,6 +83,9 @@ def serialize_state(state: ClusterState) -> bytes:
         write_column(jobs, "jobs", name, getattr(state.jobs, name))
     for name, column in (_sizes(state.jobs) | _measured(state.jobs) | training_columns(state.jobs)).items():
         write_column(jobs, "jobs", name, column)
+    if state.jobs.qos is not None and state.jobs.qos_names is not None:
+        write_column(jobs, "jobs", "qos", state.jobs.qos + 1)
+        jobs.qos_names.extend(map(_readable, state.jobs.qos_names))
     for members in state.node_sets:
         message.node_sets.add(members=np.packbits(members, bitorder="little").tobytes())
     if state.profiles is not None:
@@ -208,7 +211,8 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     columns |= read_slurm_order(message, len(ids))
     columns |= read_servers(message, columns["state"], num_nodes)
     placement = _decode_placements(message, columns["state"], num_nodes)
-    return Jobs(ids=ids, users=users, node_set=node_set, **columns, **placement)
+    qos, names = read_qos(message, len(ids))
+    return Jobs(ids=ids, users=users, node_set=node_set, qos=qos, qos_names=names, **columns, **placement)
 
 
 def _sizes(jobs: Jobs) -> dict[str, npt.NDArray[Any]]:

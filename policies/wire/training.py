@@ -1,4 +1,4 @@
-"""Columns of training, of parameter servers and of Slurm's order in snapshots: each group is there as a whole, or left out."""
+"""Columns of training, parameter servers, Slurm's order and QOS in snapshots: each group is there as a whole, or left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policies.model import Jobs, JobState
+from policies.model import IntColumn, Jobs, JobState
 from policies.wire.columns import check, entries_per_row, read_column
 
 _TRAINING = ("epochs", "progress")
@@ -45,6 +45,16 @@ def read_slurm_order(message: Any, num_jobs: int) -> Columns:
     priority, tier = (read_column(message, "jobs", name, num_jobs) for name in _SLURM_ORDER)
     check("jobs.slurm_priority", ~np.isinf(priority), priority, "infinite; send NaN where it is not known")
     return dict(zip(_SLURM_ORDER, (priority, tier), strict=True))
+
+
+def read_qos(message: Any, num_jobs: int) -> tuple[IntColumn | None, tuple[str, ...] | None]:
+    """Return the QOS of jobs and the table of their names; None for both where the message has neither. Raises WireError."""
+    if not message.qos and not message.qos_names:
+        return None, None
+    names = tuple(message.qos_names)
+    row = read_column(message, "jobs", "qos", num_jobs) - 1
+    check("jobs.qos", row < len(names), row + 1, f"beyond the {len(names)} names of QOS")
+    return row, names
 
 
 def read_servers(message: Any, state: npt.NDArray[np.int64], num_nodes: int) -> Columns:

@@ -67,7 +67,7 @@ async def _topology(_client: EmbeddedClient) -> str:
     return "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
 
 
-async def _shares(_client: EmbeddedClient) -> Shares:
+async def _shares(_client: EmbeddedClient, *, associations: bool = False) -> Shares:
     """Return no shares, as slurmctld answers: after a moment."""
     await asyncio.sleep(0)
     return Shares()

@@ -94,9 +94,9 @@ class MeteredClient:
         """Return what Slurm shows of its topology."""
         return await self._timed("topology", self._inner.topology())
 
-    async def shares(self) -> Shares:
+    async def shares(self, *, associations: bool = False) -> Shares:
         """Return the fair shares of users and the priorities of QOS."""
-        return await self._timed("shares", self._inner.shares())
+        return await self._timed("shares", self._inner.shares(associations=associations))
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""

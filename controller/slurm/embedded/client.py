@@ -66,7 +66,7 @@ class EmbeddedClient:
         """Return an empty text: the emulated Slurm has no topology."""
         return ""
 
-    async def shares(self) -> Shares:
+    async def shares(self, *, associations: bool = False) -> Shares:  # noqa: ARG002 - the emulated Slurm has neither
         """Return no shares: the emulated Slurm has no accounting."""
         return Shares()
 

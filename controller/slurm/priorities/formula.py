@@ -6,10 +6,10 @@ nice value:
 - age: time since the job could start, divided by PriorityMaxAge, at most 1. A job that Headway has stopped keeps its age.
 - fair share: the factor of its association, from sshare.
 - job size: mean of its share of the cluster's nodes and its share of the CPUs; with PriorityFavorSmall 1 minus that.
-- partition, QOS: priority of its own, divided by the highest one.
+- partition, QOS, association: priority of its own, divided by the highest one.
 - TRES: for each type its share of what the partition has.
 
-Not computed: PriorityWeightAssoc, site factors, and a priority that an administrator has set.
+Not computed: site factors, and a priority that an administrator has set.
 """
 
 from __future__ import annotations
@@ -61,17 +61,20 @@ def multifactor(requests: Requests, weights: PriorityWeights, shares: Shares, sn
 
 
 def _by_owner(owners: Iterable[Owner], weights: PriorityWeights, shares: Shares, snapshot: SlurmSnapshot) -> Floats:
-    """Return the parts for fair share, partition and QOS of each owner, added up."""
+    """Return the parts for fair share, association, partition and QOS of each owner, added up."""
     factors = {partition.name: partition.priority_job_factor for partition in snapshot.partitions}
     top_factor = 1 if "NO_NORMAL_PART" in weights.flags else max(factors.values(), default=0) or 1
     top_qos = 1 if "NO_NORMAL_QOS" in weights.flags else max(shares.qos.values(), default=0) or 1
+    top_association = 1 if "NO_NORMAL_ASSOC" in weights.flags else max(shares.association.values(), default=0) or 1
     sums = []
     for user, account, qos, partitions in owners:
         names = partitions.split(",")
         share = max(shares.fair_share_of(account, user, name) for name in names)
+        rank = max(shares.association_priority_of(account, user, name) for name in names) / top_association
         factor = max(factors.get(name, 0) for name in names) / top_factor
         importance = shares.qos.get(qos, 0) / top_qos
-        sums.append(weights.fairshare * share + weights.partition * factor + weights.qos * importance)
+        own = weights.fairshare * share + weights.association * rank
+        sums.append(own + weights.partition * factor + weights.qos * importance)
     return np.array(sums, dtype=np.float64)
 
 

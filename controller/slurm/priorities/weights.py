@@ -30,6 +30,7 @@ class PriorityWeights:
     favor_small: bool = False
     flags: frozenset[str] = frozenset()
     """PriorityFlags, in capital letters."""
+    association: float = 0.0
 
 
 def weights_of(settings: Mapping[str, str]) -> PriorityWeights | None:
@@ -46,6 +47,7 @@ def weights_of(settings: Mapping[str, str]) -> PriorityWeights | None:
         max_age_s=_max_age_s(settings.get("PriorityMaxAge", "7-00:00:00")),
         favor_small=settings.get("PriorityFavorSmall", "No").upper() in {"YES", "1"},
         flags=frozenset(filter(None, settings.get("PriorityFlags", "").upper().split(","))),
+        association=_weight(settings, "Assoc"),
     )
 
 

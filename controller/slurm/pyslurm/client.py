@@ -46,9 +46,9 @@ class PySlurmClient(Verbs):
         """Return what `scontrol show topology` prints: pyslurm has no call for it."""
         return await self._command_line.topology()
 
-    async def shares(self) -> Shares:
+    async def shares(self, *, associations: bool = False) -> Shares:
         """Return the fair shares of users and the priorities of QOS, by command line: pyslurm has no call for shares."""
-        return await self._command_line.shares()
+        return await self._command_line.shares(associations=associations)
 
     async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
         """Return those of these nodes that have not registered with slurmctld since it started."""

@@ -11,6 +11,7 @@ import structlog
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import (
+    Association,
     JobKey,
     Shares,
     SlurmFacts,
@@ -31,7 +32,14 @@ from controller.slurm.scontrol.parse_nodes import (
     parse_reservation,
     ticking_in_node,
 )
-from controller.slurm.scontrol.parse_shares import SACCTMGR, SSHARE, parse_fair_shares, parse_qos
+from controller.slurm.scontrol.parse_shares import (
+    SHOW_QOS,
+    SSHARE,
+    parse_associations,
+    parse_fair_shares,
+    parse_qos,
+    show_associations,
+)
 from controller.slurm.scontrol.rows import RowCache, nothing_ticks
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, joined, require_contact, sentence
@@ -112,18 +120,27 @@ class CommandLineClient(Verbs):
         answers = await self._scontrol.query(["show topology"])
         return answers.sections[0].decode("utf-8", "replace")
 
-    async def shares(self) -> Shares:
-        """Return the fair shares of users, and priorities and preemption of QOS. Raises SlurmError."""
+    async def shares(self, *, associations: bool = False) -> Shares:
+        """Return the fair shares of users, and priorities and preemption of QOS. Raises SlurmError.
+
+        `associations`: also the priorities of the associations of this cluster.
+        """
         shares = await self._runner.run("sshare", SSHARE)
         if shares.status != 0:
             raise SlurmReplyError(f"sshare: {sentence(shares.stderr) or 'failed without a message'}")
-        qos = await self._runner.run("sacctmgr", SACCTMGR)
-        if qos.status != 0:
-            raise SlurmReplyError(f"sacctmgr show qos: {sentence(qos.stderr) or 'failed without a message'}")
-        return Shares(
-            parse_fair_shares(shares.stdout.decode("utf-8", "replace")),
-            *parse_qos(qos.stdout.decode("utf-8", "replace")),
-        )
+        qos = await self._accounting("show qos", SHOW_QOS)
+        priorities: dict[Association, int] = {}
+        if associations:
+            words = show_associations((await self.facts()).cluster_name)
+            priorities = parse_associations(await self._accounting("show associations", words))
+        return Shares(parse_fair_shares(shares.stdout.decode("utf-8", "replace")), *parse_qos(qos), priorities)
+
+    async def _accounting(self, what: str, words: Sequence[str]) -> str:
+        """Return what sacctmgr prints. Raises SlurmError."""
+        done = await self._runner.run("sacctmgr", words)
+        if done.status != 0:
+            raise SlurmReplyError(f"sacctmgr {what}: {sentence(done.stderr) or 'failed without a message'}")
+        return done.stdout.decode("utf-8", "replace")
 
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""

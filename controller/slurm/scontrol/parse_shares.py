@@ -1,4 +1,4 @@
-"""Parsers of users' fair shares and of the table of QOS, as Slurm's programs print them. Pure functions."""
+"""Parsers of users' fair shares and of the tables of QOS and of associations, as Slurm's programs print them. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.slurm.scontrol.values import duration_s, whole
 
 SSHARE = ("--noheader", "--parsable2", "--all", "--format=Account,User,Partition,FairShare")
 """Arguments of sshare, whose answer `parse_fair_shares` reads."""
-SACCTMGR = (
+SHOW_QOS = (
     "--noheader", "--parsable2", "show", "qos", "format=Name,Priority,Preempt,PreemptMode,PreemptExemptTime,GraceTime",
 )  # fmt: skip
 """Arguments of sacctmgr, whose answer `parse_qos` reads."""
@@ -28,6 +28,28 @@ def parse_fair_shares(text: str) -> dict[Association, float]:
         account, user, partition, factor = fields
         if user and factor:
             found[account, user, partition] = _factor(factor, line)
+    return found
+
+
+def show_associations(cluster: str) -> tuple[str, ...]:
+    """Return the arguments of sacctmgr, whose answer `parse_associations` reads: slurmdbd may have those of other clusters too."""
+    return (
+        *("--noheader", "--parsable2", "show", "associations", f"cluster={cluster}"),
+        "format=Account,User,Partition,Priority",
+    )
+
+
+def parse_associations(text: str) -> dict[Association, int]:
+    """Return the priority of each association that has one; Slurm prints it also where the account gives it. Raises
+    SlurmReplyError."""
+    found: dict[Association, int] = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 4 or not (fields[3].isdecimal() or fields[3] in _UNSET):
+            raise SlurmReplyError(f"sacctmgr show associations: not understood: {clip(line)}")
+        account, user, partition, priority = fields
+        if priority not in _UNSET:
+            found[account, user, partition] = whole(priority)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
-from policies.options import layout_named, number
+from policies.options import layout_named, number, tier_first
 from policies.ordering.run_rule import apply_rule
 from policies.rule import Discipline, Order, Rule
 
@@ -17,21 +17,27 @@ class Las:
     """Runs the jobs with the fewest attained GPU-seconds; decides again every `round_s` seconds."""
 
     def __init__(
-        self, round_s: float = 300.0, layout: str = "consolidated", first_level_gpu_s: float | None = None
+        self,
+        round_s: float = 300.0,
+        layout: str = "consolidated",
+        first_level_gpu_s: float | None = None,
+        order: str = "own",
     ) -> None:
         """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events.
 
         With `first_level_gpu_s` only the level of the attained service counts: below so many GPU-seconds, below twice as many,
         and so on; within a level, jobs run by submission. Jobs of nearly equal service then do not stop each other again and
         again, as they do without when many wait (a multilevel feedback queue; Tiresias has two levels).
+
+        `order="tier"` runs jobs of a higher tier of Slurm's partitions first, and orders them so within a tier.
         """
-        order, first = Order.ATTAINED, 0.0
+        kind, first = Order.ATTAINED, 0.0
         if first_level_gpu_s is not None:
-            order, first = (
+            kind, first = (
                 Order.LEVELS,
                 number("first_level_gpu_s", first_level_gpu_s, unit="GPU-seconds", positive=True),
             )
-        self.rule = Rule(order, Discipline.SELECT, layout_named(layout), first)
+        self.rule = Rule(kind, Discipline.SELECT, layout_named(layout), first, tier_first(order))
         self.spec = PolicySpec(
             name="las",
             source="Two-dimensional least attained service (Tiresias, NSDI 2019)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
-from policies.options import number
+from policies.options import number, tier_first
 from policies.ordering.run_rule import apply_rule
 from policies.rule import Discipline, Layout, Order, Rule
 
@@ -16,10 +16,12 @@ from policies.rule import Discipline, Layout, Order, Rule
 class LasCount:
     """Runs the jobs with the fewest attained GPU-seconds, chosen by the number of GPUs alone; decides every `round_s` seconds."""
 
-    rule = Rule(Order.ATTAINED, Discipline.SELECT, Layout.ANYWHERE)
+    def __init__(self, round_s: float = 300.0, order: str = "own") -> None:
+        """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events.
 
-    def __init__(self, round_s: float = 300.0) -> None:
-        """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events."""
+        `order="tier"` runs jobs of a higher tier of Slurm's partitions first, and orders them so within a tier.
+        """
+        self.rule = Rule(Order.ATTAINED, Discipline.SELECT, Layout.ANYWHERE, by_tier=tier_first(order))
         self.spec = PolicySpec(
             name="las-count",
             source="Two-dimensional least attained service (Tiresias, NSDI 2019), GPUs counted",

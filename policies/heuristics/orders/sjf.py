@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
-from policies.options import layout_named
+from policies.options import layout_named, tier_first
 from policies.ordering.run_rule import apply_rule
 from policies.rule import Discipline, Order, Rule
 
@@ -22,9 +22,12 @@ class Sjf:
         needs=frozenset({"duration_estimate"}),
     )
 
-    def __init__(self, layout: str = "consolidated") -> None:
-        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
-        self.rule = Rule(Order.DURATION, Discipline.SKIP, layout_named(layout))
+    def __init__(self, layout: str = "consolidated", order: str = "own") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs.
+
+        `order="tier"` takes jobs of a higher tier of Slurm's partitions first, and orders them so within a tier.
+        """
+        self.rule = Rule(Order.DURATION, Discipline.SKIP, layout_named(layout), by_tier=tier_first(order))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start, shortest first, every waiting job that fits when its turn comes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
+from policies.options import tier_first
 from policies.ordering.run_rule import apply_rule
 from policies.rule import Discipline, Layout, Order, Rule
 
@@ -21,7 +22,10 @@ class SrtfCount:
         preempts=True,
         needs=frozenset({"duration_estimate"}),
     )
-    rule = Rule(Order.REMAINING, Discipline.SELECT, Layout.ANYWHERE)
+
+    def __init__(self, order: str = "own") -> None:
+        """`order="tier"` runs jobs of a higher tier of Slurm's partitions first, and orders them so within a tier."""
+        self.rule = Rule(Order.REMAINING, Discipline.SELECT, Layout.ANYWHERE, by_tier=tier_first(order))
 
     def decide(self, state: ClusterState) -> Decision:
         """Select down the order; running jobs that are not selected are stopped."""

@@ -367,6 +367,8 @@ class Jobs(_message.Message):
     SERVER_COUNT_FIELD_NUMBER: _builtins.int
     SLURM_PRIORITY_FIELD_NUMBER: _builtins.int
     PARTITION_TIER_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    QOS_NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Slurm's job id as users see it: "123", or "123_4" for an array task."""
@@ -515,6 +517,16 @@ class Jobs(_message.Message):
     def partition_tier(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Highest PriorityTier of the job's partitions; a higher one goes before every priority."""
 
+    @_builtins.property
+    def qos(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Quality of service (QOS) of each job. Both columns are left out if no job has one.
+        Row of `qos_names`, plus one; 0 = the job has none.
+        """
+
+    @_builtins.property
+    def qos_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Table of the names of QOS, one entry per QOS."""
+
     def __init__(
         self,
         *,
@@ -556,10 +568,12 @@ class Jobs(_message.Message):
         server_count: _abc.Iterable[_builtins.int] | None = ...,
         slurm_priority: _abc.Iterable[_builtins.float] | None = ...,
         partition_tier: _abc.Iterable[_builtins.int] | None = ...,
+        qos: _abc.Iterable[_builtins.int] | None = ...,
+        qos_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "epochs", b"epochs", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "num_servers", b"num_servers", "partition_tier", b"partition_tier", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "progress", b"progress", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset", "service_s", b"service_s", "slurm_priority", b"slurm_priority", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "epochs", b"epochs", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "num_servers", b"num_servers", "partition_tier", b"partition_tier", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "progress", b"progress", "qos", b"qos", "qos_names", b"qos_names", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset", "service_s", b"service_s", "slurm_priority", b"slurm_priority", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

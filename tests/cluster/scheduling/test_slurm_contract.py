@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from controller.base.config import ControllerSettings
-from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmJob
+from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmClient, SlurmJob
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.scontrol import Answers
-from controller.slurm.select import command_line_client, open_client
+from controller.slurm.select import open_client
 from controller.slurm.updates.changes import Command, pin_step
+from controller.slurm.updates.verbs import Verbs
 from slurm.errors import CommandError
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
@@ -46,10 +48,29 @@ async def marked(bench: MiniClusterBench, job_id: str) -> SlurmJob:
     return job
 
 
-class TestCommandLine(SlurmContract):
+class RealSlurmContract(SlurmContract):
+    """The contract, and the cases that only a real Slurm has, for the client that a subclass names in `CLIENT`."""
+
+    CLIENT: ClassVar[str]
+
     @pytest.fixture
-    async def bench(self, contract_cluster: MiniCluster, cluster_user: str) -> AsyncIterator[MiniClusterBench]:
-        bench = MiniClusterBench(contract_cluster, command_line_client(_settings(contract_cluster)), cluster_user)
+    async def opened(self, contract_cluster: MiniCluster) -> AsyncIterator[Callable[[], Awaitable[SlurmClient]]]:
+        """Open one client of that kind at each call; all are closed after the test."""
+        clients: list[SlurmClient] = []
+
+        async def open_one() -> SlurmClient:
+            clients.append(await open_client(_settings(contract_cluster, slurm_client=self.CLIENT)))
+            return clients[-1]
+
+        yield open_one
+        for client in clients:
+            await client.close()
+
+    @pytest.fixture
+    async def bench(
+        self, contract_cluster: MiniCluster, cluster_user: str, opened: Callable[[], Awaitable[SlurmClient]]
+    ) -> AsyncIterator[MiniClusterBench]:
+        bench = MiniClusterBench(contract_cluster, await opened(), cluster_user)
         yield bench
         await bench.clear()
 
@@ -94,7 +115,7 @@ class TestCommandLine(SlurmContract):
         job_id = await bench.sbatch("--hold", "--gres=gpu:1", "-N1-2", "--time=5")
         job = await marked(bench, job_id)
         client = bench.client
-        assert isinstance(client, CommandLineClient)
+        assert isinstance(client, Verbs)
         await client.snapshot()
         found = client._memory.get(job.key)
         assert found is not None
@@ -108,10 +129,10 @@ class TestCommandLine(SlurmContract):
         assert held_gpus(await seen(bench, job.key)) == before
 
     async def test_a_job_that_one_process_releases_while_another_holds_it_keeps_its_mark(
-        self, contract_cluster: MiniCluster, bench: MiniClusterBench
+        self, bench: MiniClusterBench, opened: Callable[[], Awaitable[SlurmClient]]
     ) -> None:
         # as the watchdog and a controller that has just been started
-        releasing, holding = (command_line_client(_settings(contract_cluster)) for _ in range(2))
+        releasing, holding = await opened(), await opened()
         keys = [await bench.submit(Order(gres=1, begin_in_s=3600)) for _ in range(3)]
         for turn in range(10):
             assert await bench.client.hold(keys) == {}
@@ -124,28 +145,6 @@ class TestCommandLine(SlurmContract):
             assert held.result() == {}
             found = (await bench.client.read(keys)).values()
             assert {(job.held, job.reason, job.admin_comment) for job in found} == {(True, "JobHeldUser", HOLD_MARK)}
-
-    async def test_a_stop_that_slurm_shows_late_does_not_count_as_the_end_of_the_job(
-        self, bench: MiniClusterBench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """On a busy slurmctld the job may be back in the queue at the first reading after its stop."""
-        client = bench.client
-        assert isinstance(client, CommandLineClient)
-        query = client._scontrol.query
-
-        async def late(queries: Sequence[str], *, first: Sequence[Sequence[str]] = ()) -> Answers:
-            if not any(each.startswith("requeuehold") for each in queries):
-                return await query(queries, first=first)
-            answers = await query([*queries[:-1], *[queries[-1]] * 100, queries[-1]], first=first)
-            return replace(answers, sections=(*answers.sections[: len(queries) - 1], answers.sections[-1]))
-
-        monkeypatch.setattr(client._scontrol, "query", late)
-        # However long so many readings take here, they count as close to the stop.
-        monkeypatch.setattr(client, "_monotonic", lambda: 0.0)
-        key, before = await submit_running(bench, Order(gres=1))
-        assert await client.requeue_hold([key], paused=[key]) == {}
-        again = await requeued(bench, before)
-        assert (again.held, HOLD_MARK in again.marks) == (True, True)
 
     async def test_users_cannot_speak_for_slurm(self, bench: MiniClusterBench) -> None:
         victim = await bench.sbatch("--hold", "--gres=gpu:1")
@@ -180,13 +179,34 @@ class TestCommandLine(SlurmContract):
             assert "Pathname of a file, directory or other parameter too long" in str(refused.value)
 
 
-class PySlurm(SlurmContract):
-    @pytest.fixture
-    async def bench(self, contract_cluster: MiniCluster, cluster_user: str) -> AsyncIterator[MiniClusterBench]:
-        client = await open_client(_settings(contract_cluster, slurm_client="pyslurm"))
-        bench = MiniClusterBench(contract_cluster, client, cluster_user)
-        yield bench
-        await bench.clear()
+class TestCommandLine(RealSlurmContract):
+    CLIENT = "command-line"
+
+    async def test_a_stop_that_slurm_shows_late_does_not_count_as_the_end_of_the_job(
+        self, bench: MiniClusterBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a busy slurmctld the job may be back in the queue at the first reading after its stop."""
+        client = bench.client
+        assert isinstance(client, CommandLineClient)
+        query = client._scontrol.query
+
+        async def late(queries: Sequence[str], *, first: Sequence[Sequence[str]] = ()) -> Answers:
+            if not any(each.startswith("requeuehold") for each in queries):
+                return await query(queries, first=first)
+            answers = await query([*queries[:-1], *[queries[-1]] * 100, queries[-1]], first=first)
+            return replace(answers, sections=(*answers.sections[: len(queries) - 1], answers.sections[-1]))
+
+        monkeypatch.setattr(client._scontrol, "query", late)
+        # However long so many readings take here, they count as close to the stop.
+        monkeypatch.setattr(client, "_monotonic", lambda: 0.0)
+        key, before = await submit_running(bench, Order(gres=1))
+        assert await client.requeue_hold([key], paused=[key]) == {}
+        again = await requeued(bench, before)
+        assert (again.held, HOLD_MARK in again.marks) == (True, True)
+
+
+class PySlurm(RealSlurmContract):
+    CLIENT = "pyslurm"
 
 
 if importlib.util.find_spec("pyslurm") is not None:

@@ -24,6 +24,7 @@ from tests.cluster.conftest import skip_unless_possible, unique_name
 SETTINGS = (
     "PriorityType=priority/multifactor",
     "PriorityWeightAge=3600",
+    "PriorityWeightAssoc=50000",
     "PriorityWeightFairshare=100000",
     "PriorityWeightJobSize=2000",
     "PriorityWeightPartition=3000",
@@ -33,7 +34,8 @@ SETTINGS = (
     "AccountingStorageTRES=gres/gpu",
 )
 PARTITIONS = (PartitionSpec("dl", options="PriorityJobFactor=10"), PartitionSpec("hi", options="PriorityJobFactor=40"))
-USER, OTHER = "daemon", "bin"
+USER, OTHER, THIRD = "daemon", "bin", "sys"
+"""One without a priority of its association, one with its own, and one with that of its account."""
 SECONDS = 60.0
 """Age, at a point a second, by which a priority may differ: slurmctld computes it anew only every PriorityCalcPeriod."""
 
@@ -46,9 +48,12 @@ def cluster() -> Iterator[MiniCluster]:
         booted.sacctmgr("add", "user", USER, f"Account={ACCOUNT}")
         booted.sacctmgr("add", "account", "other", "fairshare=3")
         booted.sacctmgr("add", "user", OTHER, "Account=other", "fairshare=7")
+        booted.sacctmgr("add", "user", THIRD, "Account=other")
+        booted.sacctmgr("modify", "account", "other", "set", "priority=40")
+        booted.sacctmgr("modify", "user", OTHER, "set", "priority=10")
         booted.sacctmgr("add", "qos", "urgent", "priority=50")
         booted.sacctmgr("add", "qos", "low", "priority=10")
-        for user in (USER, OTHER):
+        for user in (USER, OTHER, THIRD):
             booted.sacctmgr("modify", "user", user, "set", "qos=normal,urgent,low")
         yield booted
 
@@ -74,7 +79,7 @@ async def test_priorities_are_those_of_slurm(cluster: MiniCluster, tmp_path: Pat
         "-p hi --gpus=2 --qos=low -c 3 --mem=4G",
         "--gpus=2 -n 5 --qos=urgent",
     )
-    for user in (USER, OTHER):
+    for user in (USER, OTHER, THIRD):
         for options in kinds:
             submit(cluster, user, options)
     submit(cluster, OTHER, "--array=1-3 --gpus=2")
@@ -84,7 +89,7 @@ async def test_priorities_are_those_of_slurm(cluster: MiniCluster, tmp_path: Pat
         partitions=("dl", "hi"), runtime_dir=tmp_path, state_dir=tmp_path, slurm_conf=cluster.slurm_conf
     )
     client = command_line_client(settings)
-    facts, shares = await client.facts(), await client.shares()
+    facts, shares = await client.facts(), await client.shares(associations=True)
     knowledge = Knowledge()
     knowledge.set_priorities(PriorityFacts(weights_of(facts.settings), shares))
     snapshot = as_held(await client.snapshot())
@@ -94,6 +99,6 @@ async def test_priorities_are_those_of_slurm(cluster: MiniCluster, tmp_path: Pat
     # then they are Slurm's own, but for the age since slurmctld computed them
     shown = cluster.run("squeue", "--noheader", "--array", "--states=PENDING", "--format=%i|%Q").stdout
     theirs = {job: float(value) for job, value in (line.split("|") for line in shown.splitlines())}
-    assert len(theirs) == 2 * len(kinds) + 3
+    assert len(theirs) == 3 * len(kinds) + 3
     assert ours == pytest.approx(theirs, abs=SECONDS)
     assert len(set(theirs.values())) > len(kinds)

@@ -105,6 +105,32 @@ def test_a_job_may_use_only_the_nodes_that_its_request_allows(change, allowed):
     assert mask == allowed
 
 
+def test_policies_see_the_qos_of_each_job():
+    jobs = observe(
+        snapshot(running("1", on={"n1": 8}, qos="normal"), job("2", qos="high"), job("3"), job("4", qos="normal"))
+    ).state.jobs
+    assert dict(zip(jobs.ids, map(jobs.qos_of, range(4)), strict=True)) == {
+        "1": "normal",
+        "2": "high",
+        "3": "",
+        "4": "normal",
+    }
+
+
+def test_without_accounting_there_is_no_column_of_qos():
+    jobs = observe(snapshot(job("1"), job("2"))).state.jobs
+    assert (jobs.qos, jobs.qos_names) == (None, None)
+
+
+def test_a_changed_qos_is_seen_and_those_of_past_jobs_are_forgotten(monkeypatch):
+    monkeypatch.setattr("controller.observe.observer._MOST_QOS", 4)
+    observer = Observer()
+    for number in range(6):
+        jobs = observer.observe(snapshot(job("1", qos=f"q{number}")), Ledger(), frozenset({"dl"})).state.jobs
+        assert jobs.qos_of(0) == f"q{number}"
+        assert len(jobs.qos_names) <= 5
+
+
 def test_demands_of_past_jobs_are_forgotten(monkeypatch):
     monkeypatch.setattr("controller.observe.observer._MOST_DEMANDS", 5)
     observer = Observer()

@@ -155,6 +155,8 @@ def test_all_columns_are_those_of_the_jobs_that_are_sent() -> None:
         state.jobs,
         slurm_priority=np.arange(5.0),
         partition_tier=np.arange(5),
+        qos=np.array([0, 1, -1, -1, 2]),
+        qos_names=("normal", "high", "low"),
         start_time_s=np.array([1.0, math.nan, math.nan, math.nan, 2.0]),
     )
     part = cut_queue(replace(state, jobs=jobs), PolicySpec("mine", "tests", considers=1)).considered
@@ -167,6 +169,8 @@ def test_all_columns_are_those_of_the_jobs_that_are_sent() -> None:
         start_time_s=np.array([1.0, math.nan, 2.0]),
         slurm_priority=np.array([0.0, 1.0, 4.0]),
         partition_tier=np.array(rows),
+        qos=np.array([0, 1, 2]),
+        qos_names=("normal", "high", "low"),
         node_set=state.jobs.node_set[rows],
     )
     assert state_digest(part) == state_digest(replace(wanted, jobs=jobs, node_sets=state.node_sets))

@@ -25,7 +25,7 @@ OPTIONAL = {
     *("min_gpus", "max_gpus", "contention_sensitivity", "contention_confidence", "throughput_steps_per_s"),
     *("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s"),
     *("epochs", "progress", "num_servers", "server_offset", "server_node", "server_count"),
-    *("slurm_priority", "partition_tier"),
+    *("slurm_priority", "partition_tier", "qos", "qos_names"),
     *("gpu_layout", "foreign_gpu_mask", "gpu_speed"),
 }
 """Columns that most states do not have."""

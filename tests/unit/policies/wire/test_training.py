@@ -29,6 +29,8 @@ NEW = {
         "server_count",
         "slurm_priority",
         "partition_tier",
+        "qos",
+        "qos_names",
     },
     "Decision": {"server_offset", "server_node", "server_count"},
 }
@@ -44,7 +46,8 @@ def state() -> ClusterState:
     ]
     seen = cluster([Node(), Node(), Node()], jobs)
     order = {"slurm_priority": np.array([np.nan, np.nan, 17.5]), "partition_tier": np.array([1, 1, 40_000])}
-    return dataclasses.replace(seen, jobs=dataclasses.replace(seen.jobs, **order))
+    qos = {"qos": np.array([1, -1, 0]), "qos_names": ("normal", "high")}
+    return dataclasses.replace(seen, jobs=dataclasses.replace(seen.jobs, **order, **qos))
 
 
 def older(module: Any, name: str) -> type[Any]:
@@ -80,6 +83,14 @@ def test_older_programs_read_all_other_fields() -> None:
     assert list(old.jobs.job_id) == ["100", "101", "102"]
     old.DiscardUnknownFields()
     assert_same(wire.parse_state(old.SerializeToString()), without(state()))
+
+
+def test_each_job_has_its_qos() -> None:
+    message = wire.encode_state(state())
+    assert (list(message.jobs.qos), list(message.jobs.qos_names)) == ([2, 0, 1], ["normal", "high"])
+    jobs = wire.parse_state(message.SerializeToString()).jobs
+    assert list(map(jobs.qos_of, range(3))) == ["high", "", "normal"]
+    assert list(map(without(state()).jobs.qos_of, range(3))) == ["", "", ""]
 
 
 def test_a_stopped_job_leaves_its_servers() -> None:
@@ -121,6 +132,10 @@ def test_decisions_come_back_the_same() -> None:
         ("jobs.server_node", lambda jobs: jobs.server_node.__setitem__(1, 1)),
         ("jobs.server_count", lambda jobs: jobs.server_count.__setitem__(0, 0)),
         ("jobs.server_count", lambda jobs: jobs.ClearField("server_count")),
+        ("jobs.qos", lambda jobs: jobs.qos.__setitem__(0, 3)),
+        ("jobs.qos", lambda jobs: jobs.qos.append(0)),
+        ("jobs.qos", lambda jobs: jobs.ClearField("qos")),
+        ("jobs.qos", lambda jobs: jobs.ClearField("qos_names")),
     ],
 )
 def test_invalid_values_are_refused_by_field(field: str, damage: Callable[[snapshot_pb2.Jobs], object]) -> None:

@@ -128,6 +128,19 @@ def test_the_size_of_a_job(changes: dict[str, Any], job: dict[str, float], expec
     assert priority(weights=weights, **job) == max(np.floor(expected), 1.0)
 
 
+def test_associations_count_by_their_priority_against_the_highest() -> None:
+    table = {("lab", "", ""): 20, ("lab", "ann", ""): 5, ("lab", "ann", "hi"): 10}
+    shares, weights = Shares(association=table), PriorityWeights(association=1000.0)
+    partitions = ("dl", "hi", "dl,hi")
+    found = [priority(("ann", "lab", "normal", names), weights=weights, shares=shares) for names in partitions]
+    assert found == [250, 500, 500]
+    assert priority(("bob", "lab", "normal", "dl"), weights=weights, shares=shares) == 1
+    whole = replace(weights, association=7.0, flags=frozenset({"NO_NORMAL_ASSOC"}))
+    assert priority(("ann", "lab", "normal", "dl"), weights=whole, shares=shares) == 35
+    read = weights_of(CONFIG | {"PriorityWeightAssoc": "70"})
+    assert read == replace(WEIGHTS, association=70.0)
+
+
 def test_flags_keep_numbers_as_they_are() -> None:
     flags = frozenset({"NO_NORMAL_QOS", "NO_NORMAL_PART", "NO_NORMAL_TRES"})
     weights = PriorityWeights(partition=2.0, qos=3.0, tres={"gres/gpu": 5.0, "energy": 9.0}, flags=flags)

@@ -6,7 +6,7 @@ import pytest
 
 from controller.base.errors import SlurmReplyError
 from controller.slurm.client import QosPreemption, Shares
-from controller.slurm.scontrol.parse_shares import parse_fair_shares, parse_qos
+from controller.slurm.scontrol.parse_shares import parse_associations, parse_fair_shares, parse_qos
 
 SSHARE = "root|||\n root|root||1.000000\n lab|||\n  lab|daemon||0.250000\n  lab|daemon|hi|0.125000\n other|||\n"
 
@@ -44,3 +44,18 @@ def test_each_qos_has_a_priority_and_its_preemption() -> None:
 def test_other_answers_of_sacctmgr_are_refused(text: str) -> None:
     with pytest.raises(SlurmReplyError, match="sacctmgr show qos: not understood"):
         parse_qos(text)
+
+
+def test_associations_with_a_priority_have_it() -> None:
+    found = parse_associations("root|||\nroot|root||\nlab|||40\nlab|ann||40\nlab|ann|hi|7\n")
+    assert found == {("lab", "", ""): 40, ("lab", "ann", ""): 40, ("lab", "ann", "hi"): 7}
+    shares = Shares(association=found)
+    asked = (("lab", "ann", "hi"), ("lab", "ann", "dl"), ("root", "root", "dl"))
+    assert [shares.association_priority_of(*one) for one in asked] == [7, 40, 0]
+    assert parse_associations("") == {}
+
+
+@pytest.mark.parametrize("text", ["lab|ann", "lab|ann||many", "lab|ann||-7", "lab|ann||1|2"])
+def test_other_answers_about_associations_are_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match="sacctmgr show associations: not understood"):
+        parse_associations(text)

@@ -1,6 +1,6 @@
 """The same jobs as Slurm 22.05.8 and 25.11.7 print them, recorded: both releases mean the same requests.
 
-The records are no part of the repository: HEADWAY_SLURM_TEXTS names their folder, which has one folder for each release.
+The records are no part of the repository: `recorded_texts` has the places where they are looked for.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from controller.slurm.configuration.topology import as_topology_conf
 from controller.slurm.records import without_false_bound
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition
+from tests.unit.controller.slurm.scontrol.recorded_texts import BESIDE, VARIABLE, recorded_texts
 from tests.unit.controller.slurm.scontrol.text import CLOCK
 
-FOLDER = os.environ.get("HEADWAY_SLURM_TEXTS", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="HEADWAY_SLURM_TEXTS does not name a folder of recorded texts")
+FOLDER = recorded_texts(os.environ)
+needs_texts = pytest.mark.skipif(
+    FOLDER is None, reason=f"no recorded texts: {VARIABLE} names no folder, and {BESIDE} is not beside the checkout"
+)
 
 _TIME = re.compile(r"(?<==)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?= |$)")
 _MORE_CPUS = {"memgpu"}
@@ -30,7 +33,8 @@ _MORE_CPUS = {"memgpu"}
 
 
 def lines(release: str, file: str) -> Iterator[str]:
-    for line in (Path(FOLDER) / release / file).read_text().splitlines():
+    assert FOLDER is not None
+    for line in (FOLDER / release / file).read_text().splitlines():
         yield _TIME.sub(lambda found: f"{CLOCK.token}{int(datetime.fromisoformat(found[0]).timestamp())}", line)
 
 
@@ -39,6 +43,17 @@ def jobs(release: str, file: str = "show-job-oneliner.txt") -> dict[str, SlurmJo
     return {f"{job.name}+{job.raw_id == job.het_job_id}" if job.het_job_id else job.name: job for job in found}
 
 
+def test_the_folder_is_the_named_one_else_the_one_beside_the_checkout(tmp_path: Path) -> None:
+    checkout, beside = tmp_path / "checkout", tmp_path / "shared" / "data" / "slurm-text"
+    checkout.mkdir()
+    assert recorded_texts({}, checkout) is None
+    beside.mkdir(parents=True)
+    found = recorded_texts({VARIABLE: ""}, checkout)
+    assert found is not None and found.resolve() == beside.resolve()
+    assert recorded_texts({VARIABLE: "/elsewhere"}, checkout) == Path("/elsewhere")
+
+
+@needs_texts
 def test_requests_mean_the_same() -> None:
     older, newer = jobs("22.05.8"), jobs("25.11")
     both = older.keys() & newer.keys()
@@ -59,6 +74,7 @@ def test_requests_mean_the_same() -> None:
         assert now.request == then.request, name
 
 
+@needs_texts
 @pytest.mark.parametrize("release", ["22.05.8", "25.11"])
 @pytest.mark.parametrize("file", ["show-job-after-requeue.txt", "show-job-ended.txt"])
 def test_no_job_is_left_out(release: str, file: str) -> None:
@@ -68,6 +84,7 @@ def test_no_job_is_left_out(release: str, file: str) -> None:
         assert {job.phase for job in found.values()} <= {Phase.ENDED, Phase.COMPLETING}
 
 
+@needs_texts
 @pytest.mark.parametrize("release", ["22.05.8", "25.11"])
 def test_nodes_and_partitions(release: str) -> None:
     nodes = [parse_node(line) for line in lines(release, "show-node.txt") if line.startswith("NodeName=")]
@@ -76,6 +93,7 @@ def test_nodes_and_partitions(release: str) -> None:
     assert len(parse_partition(partitions[0]).nodes) == 4
 
 
+@needs_texts
 def test_only_new_options_are_missing_from_older_releases() -> None:
     newer = jobs("25.11")
     assert newer["expedite"].expedited
@@ -83,6 +101,7 @@ def test_only_new_options_are_missing_from_older_releases() -> None:
     assert [name for name, job in newer.items() if job.expedited] == ["expedite"]
 
 
+@needs_texts
 def test_topologies() -> None:
     text = (
         "\n".join(lines("25.11", "topology-cases.txt")).replace("show topology rc 0 ", "").replace("show topology ", "")
