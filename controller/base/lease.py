@@ -109,6 +109,16 @@ def read_lease(path: Path) -> Lease | None:
         os.close(descriptor)
 
 
+def forget_lease_of_another_user(path: Path, uid: int) -> None:
+    """Remove a lease that a controller of another user than this one has left; new jobs pass until the next lease.
+
+    By that lease job_submit.lua would take the changes of this controller for those of an operator (see modify_by_root there).
+    """
+    lease = read_lease(path)
+    if lease is not None and lease.controller_uid != uid:
+        path.unlink(missing_ok=True)
+
+
 def parse_lease(text: str) -> Lease | None:
     """Return the lease that the text describes, or None. Unknown keys are ignored, so that versions can be mixed."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

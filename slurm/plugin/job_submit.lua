@@ -762,11 +762,20 @@ local function hold_for_user(lease, id, record)
     return refuse("Headway cannot record your hold of job %s at the moment. Try again in a few seconds.", id)
 end
 
+-- End a hold that the controller has not handled yet, with a release that changes nothing in Slurm: the job still waits for its
+-- nodes. Return whether there was such a hold.
+local function take_back_hold(lease, job, id)
+    if not remove_hold(id) then
+        return false
+    end
+    job.priority = NO_VAL
+    wake(lease, "user-release " .. id)
+    return true
+end
+
 local function modify_held_by_headway(lease, job, record)
     local id = shown_id(record)
-    if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and remove_hold(id) then
-        job.priority = NO_VAL -- the release ends the user's own hold; the job still waits for its nodes
-        wake(lease, "user-release " .. id)
+    if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and take_back_hold(lease, job, id) then
         return slurm.SUCCESS
     end
     if would_release(job) then
@@ -841,13 +850,42 @@ local function modify_held_by_user(lease, job, record)
     return slurm.SUCCESS
 end
 
+-- Handle a change by root of a job that Headway holds. Root's hold counts as one of the job's user, and a release ends a hold that the
+-- controller has not handled yet; other releases pass. Headway's own changes by root look the same, but for marks that come with
+-- them: so this is for a controller that runs as another user, and for a fresh lease, with which a watchdog changes nothing.
+local function modify_by_root(job, record)
+    local comment = record.admin_comment
+    local plain = job.admin_comment == nil or job.admin_comment == ""
+    if not (plain and record.priority == 0 and has_mark(comment, HOLD_MARK)) then
+        return slurm.SUCCESS
+    end
+    local lease = fresh_lease()
+    if not lease or lease.controller_uid == 0 then
+        return slurm.SUCCESS
+    end
+    local id = shown_id(record)
+    if job.priority == 0 then
+        return hold_for_user(lease, id, record)
+    end
+    if job.priority == INFINITE and not has_mark(comment, USER_HOLD_MARK) then
+        take_back_hold(lease, job, id)
+    end
+    return slurm.SUCCESS
+end
+
 -- Handle a change of a job. Slurm calls this before it checks whether the caller may change the job. So only changes by the
--- owner of the job are handled here; those of root, the controller and operators pass, and Slurm refuses all others itself.
+-- owner of the job and by root are handled here; those of the controller and operators pass, and Slurm refuses all others itself.
 --
 -- Other changes must not open a file: opening a missing file leaves an error number behind, which Slurm (22.05) reports as its
 -- own when it changes the partition of a job.
 local function modify(job, record, uid)
-    if uid ~= record.user_id or uid == 0 or not (job.priority == 0 or would_release(job) or is_time(job.begin_time)) then
+    if not (job.priority == 0 or would_release(job) or is_time(job.begin_time)) then
+        return slurm.SUCCESS
+    end
+    if uid == 0 then
+        return modify_by_root(job, record)
+    end
+    if uid ~= record.user_id then
         return slurm.SUCCESS
     end
     local lease = read_lease()

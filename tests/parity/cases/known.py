@@ -26,10 +26,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "update-begin",
         "update-begin-to-now",
     ),
-    "by root or an operator on a job that Headway holds has no effect": (
-        "hold-by-root",
-        "hold-by-root-released-by-user",
-    ),
+    "counts as a hold of the job's user": ("hold-by-root-released-by-user",),
     "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
     "takes longer than expected delays it": ("order-large-is-not-starved",),
