@@ -786,14 +786,7 @@ local function modify_held_by_headway(lease, job, record)
             id, id
         )
     end
-    if is_time(job.begin_time) then
-        return refuse(
-            "The begin time of job %s cannot be changed while the scheduler Headway is choosing its nodes. To start the job later, "
-                .. "use `scontrol hold %s` now and `scontrol release %s` then, or cancel it and submit it again with --begin.",
-            id, id, id
-        )
-    end
-    return slurm.SUCCESS
+    return slurm.SUCCESS -- a begin time ends no hold, and Headway reads it
 end
 
 -- Begin times that users gave to jobs on hold after the submission, by job id. Slurm does not show the begin time of a job to

@@ -20,12 +20,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "gpus-per-task-two-nodes",
         "gpus-per-task-more-than-a-node",
     ),
-    "changes of priority, nice value and begin time": (
-        "order-priority-by-user",
-        "release-without-hold",
-        "update-begin",
-        "update-begin-to-now",
-    ),
+    "changes of priority and nice value": ("order-priority-by-user", "release-without-hold"),
     "counts as a hold of the job's user": ("hold-by-root-released-by-user",),
     "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),

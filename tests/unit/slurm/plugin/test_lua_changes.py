@@ -23,11 +23,13 @@ def test_users_cannot_release_what_headway_holds(plugin: LuaPlugin, change: dict
     assert answer.logged("user") == ""  # Slurm before 23.02 cannot show it, and logs an error about it
 
 
-def test_users_cannot_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin) -> None:
-    answer = plugin.modify({"array_job_id": 7, "array_task_id": 3}, begin_time=int(time.time()) + 3600)
+@pytest.mark.parametrize("later_s", [0, 3600])
+def test_users_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin, later_s: int) -> None:
+    begin = int(time.time()) + later_s
 
-    assert answer.code == HELD
-    assert "scontrol hold 7_3" in answer.logged("info")
+    answer = plugin.modify({"array_job_id": 7, "array_task_id": 3}, begin_time=begin)
+
+    assert (answer.code, answer.job["begin_time"], answer.job["priority"]) == (0, str(begin), str(NO_VAL))
 
 
 def test_on_newer_slurm_the_user_reads_what_to_do(plugin: LuaPlugin) -> None:
