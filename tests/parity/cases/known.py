@@ -22,7 +22,6 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "changes of priority and nice value": ("order-priority-by-user", "release-without-hold"),
     "counts as a hold of the job's user": ("hold-by-root-released-by-user",),
-    "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
     "takes longer than expected delays it": ("order-large-is-not-starved",),
     "of a reservation that has yet to begin starts later": ("reservation-later",),
