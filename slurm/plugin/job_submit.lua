@@ -133,6 +133,7 @@ local function read_lease()
         fresh = math.abs(os.time() - written) <= stale_after,
         wake_room = tonumber(values.wake_room_bytes) or 0,
         holds_room = tonumber(values.holds_room),
+        nice_keeps_holds = values.nice_keeps_holds == "1",
         sizes = sizes_in(values.sizes, values.kinds),
     }
 end
@@ -737,10 +738,12 @@ local function refuse(text, ...)
     return REFUSED
 end
 
--- Return whether the change would end a hold: a release, a priority or a nice value. After a change of nice, Slurm
--- (priority/basic) computes a new priority, and this ends a hold as well.
-local function would_release(job)
-    return job.priority == INFINITE or is_set(job.priority) or is_set(job.nice)
+-- Return whether the change would end a hold: a release, a priority or a nice value. After a change of nice, Slurm with
+-- priority/basic computes a new priority, and this ends a hold as well, also one in the same change; with priority/multifactor, which
+-- the lease says, the hold stays.
+local function would_release(job, lease)
+    local by_nice = is_set(job.nice) and not (lease and lease.nice_keeps_holds)
+    return job.priority == INFINITE or is_set(job.priority) or by_nice
 end
 
 local function note_hold(lease, id, record)
@@ -778,7 +781,7 @@ local function modify_held_by_headway(lease, job, record)
     if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and take_back_hold(lease, job, id) then
         return slurm.SUCCESS
     end
-    if would_release(job) then
+    if would_release(job, lease) then
         return refuse(
             "Job %s is held because the scheduler Headway is choosing its nodes. It starts by itself, so there is no need to release "
                 .. "it or to change its priority. `headway why %s` shows what it waits for. (If you have just put it on hold, try "
@@ -786,7 +789,7 @@ local function modify_held_by_headway(lease, job, record)
             id, id
         )
     end
-    return slurm.SUCCESS -- a begin time ends no hold, and Headway reads it
+    return slurm.SUCCESS -- a begin time ends no hold, nor does this nice value; Headway reads both
 end
 
 -- Begin times that users gave to jobs on hold after the submission, by job id. Slurm does not show the begin time of a job to
@@ -831,7 +834,7 @@ end
 -- gets a begin time some seconds ahead, by which the controller has taken it over. If the controller is away, the job starts
 -- at that time.
 local function modify_held_by_user(lease, job, record)
-    if not would_release(job) or job.priority == 0 then
+    if not would_release(job, lease) or job.priority == 0 then
         if is_time(job.begin_time) then
             remember_begin(record.job_id, job.begin_time)
         end
@@ -902,7 +905,7 @@ local function modify(job, record, uid)
     if by_headway and record.priority == 0 and lease and lease.fresh then
         return modify_held_by_headway(lease, job, record)
     end
-    if would_release(job) and job.priority ~= 0 then
+    if would_release(job, lease) and job.priority ~= 0 then
         remove_hold(id)
     end
     if by_user and record.priority == 0 and lease and lease.fresh then

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "not order the jobs that Headway holds": (
-        "order-nice-changed",
         "order-priority-by-root",
         "order-top",
     ),
@@ -20,7 +19,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "gpus-per-task-two-nodes",
         "gpus-per-task-more-than-a-node",
     ),
-    "changes of priority and nice value": ("order-priority-by-user", "release-without-hold"),
+    "and so is a change of priority": ("order-priority-by-user", "release-without-hold"),
     "counts as a hold of the job's user": ("hold-by-root-released-by-user",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
     "takes longer than expected delays it": ("order-large-is-not-starved",),

@@ -23,9 +23,10 @@ LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), cont
 
 
 def test_a_lease_that_was_written_is_read(tmp_path: Path) -> None:
-    write_lease(tmp_path / "lease", LEASE)
+    for lease in (LEASE, replace(LEASE, nice_keeps_holds=True)):
+        write_lease(tmp_path / "lease", lease)
 
-    assert read_lease(tmp_path / "lease") == LEASE
+        assert read_lease(tmp_path / "lease") == lease
 
 
 def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
 
     assert (tmp_path / "lease").read_text() == (
         "time=1000000\nstale_after=2.5\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"
-        "holds_room=1000\nsizes=\nkinds=\n"
+        "holds_room=1000\nnice_keeps_holds=0\nsizes=\nkinds=\n"
     )
 
 

@@ -32,6 +32,18 @@ def test_users_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin, late
     assert (answer.code, answer.job["begin_time"], answer.job["priority"]) == (0, str(begin), str(NO_VAL))
 
 
+@pytest.mark.parametrize("comment", ["headway:hold", "headway:pinned", "headway:user-hold"])
+def test_where_it_ends_no_hold_users_change_the_nice_value(plugin: LuaPlugin, pipe: Pipe, comment: str) -> None:
+    plugin.beat(nice_keeps_holds=True)
+    (plugin.holds / "7").touch()
+
+    answer = plugin.modify({"admin_comment": comment}, nice=2147483698)
+
+    assert (answer.code, answer.job["begin_time"], answer.job["nice"]) == (0, "0", "2147483698")
+    assert (written(plugin), pipe.lines()) == ({"7"}, []), "it releases no job"
+    assert plugin.modify({"admin_comment": "headway:hold"}, nice=2147483698, priority=100).code == HELD
+
+
 def test_on_newer_slurm_the_user_reads_what_to_do(plugin: LuaPlugin) -> None:
     plugin.script.write_text(plugin.script.read_text().replace("slurm.ESLURM_JOB_HELD", "2042"))
 
