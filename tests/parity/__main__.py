@@ -23,6 +23,9 @@ from tests.parity.report.record import read, write
 from tests.parity.report.result import Run
 from tests.parity.report.table import summary, table
 
+DEFAULT_POLICY = "backfill:order=slurm"
+"""The default of installations."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """The command. Returns 1 where Headway is worse and the documents do not say so, 2 if nothing could be played."""
@@ -42,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{time.monotonic() - begun_s:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     kept = read(options.record) if options.record is not None else {}
-    run = Run(release, options.policy, play_all(cases, options.policy, says, options.lots, kept))
+    run = Run(release, options.policy, play_all(cases, options.policy, says, options.lots, kept, release=release))
     if options.record is not None:
         write(options.record, run.results)
     says(summary(run))
@@ -65,7 +68,10 @@ def chosen(patterns: list[str] | None) -> list[Case]:
 def _wrong_release(wanted: str | None, installed: str) -> str:
     if wanted is None or installed.startswith(wanted):
         return ""
-    return f"--release {wanted}: the Slurm that is installed here is {installed}. Run the command on a machine with Slurm {wanted}."
+    return (
+        f"--release {wanted}: the Slurm that is installed here is {installed}. "
+        f"`python -m tests.releases --release {wanted} --only parity` plays the cases in a root with Slurm {wanted}."
+    )
 
 
 def _print(run: Run, *, as_json: bool, everything: bool) -> None:
@@ -84,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
     parser.add_argument("--release", metavar="R", help="refuse to run on another release of Slurm than this (22.05)")
     parser.add_argument("--only", action="append", metavar="GLOB", help="play only cases or subjects of such names")
-    parser.add_argument("--policy", default="backfill:order=slurm", help="policy of Headway (default: %(default)s)")
+    parser.add_argument("--policy", default=DEFAULT_POLICY, help="policy of Headway (default: %(default)s)")
     parser.add_argument(
         "--lots", type=int, metavar="N", help="cases at a time (default and most: as many as the cluster has lots)"
     )
