@@ -46,6 +46,9 @@ class Lease:
     sizes: tuple[PartitionSize, ...] = ()
     """Sizes of the managed partitions, with the kinds of their nodes; without one of its partition, a job counts as one that fits.
     Only job_submit.lua reads them."""
+    nice_keeps_holds: bool = False
+    """True if a change of its nice value leaves a job on hold, as with PriorityType=priority/multifactor; with priority/basic Slurm
+    computes a new priority, which ends the hold (seen on 22.05)."""
 
     def __post_init__(self) -> None:
         """Refuse values that a reader could not parse. Raises ValueError."""
@@ -109,6 +112,16 @@ def read_lease(path: Path) -> Lease | None:
         os.close(descriptor)
 
 
+def forget_lease_of_another_user(path: Path, uid: int) -> None:
+    """Remove a lease that a controller of another user than this one has left; new jobs pass until the next lease.
+
+    By that lease job_submit.lua would take the changes of this controller for those of an operator (see modify_by_root there).
+    """
+    lease = read_lease(path)
+    if lease is not None and lease.controller_uid != uid:
+        path.unlink(missing_ok=True)
+
+
 def parse_lease(text: str) -> Lease | None:
     """Return the lease that the text describes, or None. Unknown keys are ignored, so that versions can be mixed."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -120,6 +133,7 @@ def parse_lease(text: str) -> Lease | None:
             controller_uid=int(values["controller_uid"]),
             wake_room_bytes=int(values.get("wake_room_bytes", 0)),
             holds_room=int(values.get("holds_room", MOST_HOLDS)),
+            nice_keeps_holds=values.get("nice_keeps_holds") == "1",
         )
     except (KeyError, ValueError):
         return None
@@ -135,6 +149,7 @@ def _render(lease: Lease) -> str:
             ("controller_uid", lease.controller_uid),
             ("wake_room_bytes", lease.wake_room_bytes),
             ("holds_room", lease.holds_room),
+            ("nice_keeps_holds", int(lease.nice_keeps_holds)),
             ("sizes", ",".join(map(str, lease.sizes))),
             ("kinds", kinds_text(lease.sizes)),
         )

@@ -22,6 +22,7 @@ from controller.base.clock import RealClock
 from controller.base.config import RESTART_KEYS, ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
 from controller.base.events import EventLog, events_file
+from controller.base.lease import forget_lease_of_another_user
 from controller.base.turn import controller_turn
 from controller.contention.measurement import measure
 from controller.contention.reprofiling import profile_beside_others
@@ -63,6 +64,7 @@ async def run_controller(path: Path) -> None:
     if not await _works_now(leadership, settings, notifier):
         log.info("stopped")
         return
+    forget_lease_of_another_user(settings.lease_path, os.getuid())
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(closing(open_journal(settings.journal_path, leadership)))
         turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock, permitted=leadership.check)

@@ -172,6 +172,7 @@ class Controller:
             self._holds,
             self._failed,
             lambda: self.newest_snapshot,
+            lambda name: None if self.facts is None else self.facts.settings.get(name),
         )
         try:
             await self.decider.refresh()

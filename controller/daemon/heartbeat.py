@@ -14,6 +14,7 @@ from controller.daemon.pacing.intervals import MAX_BACKOFF_S, Intervals
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.observe.partition_sizes import PartitionSizes
 from controller.slurm.client import SlurmSnapshot
+from controller.slurm.priorities.weights import MULTIFACTOR
 from controller.slurm.user_holds import HoldFolder
 from policies.serving.runtime.sdnotify import Notifier
 
@@ -30,8 +31,10 @@ class Heartbeat:
         holds: HoldFolder,
         report: Callable[[str], None],
         snapshot: Callable[[], SlurmSnapshot | None],
+        slurm_setting: Callable[[str], str | None],
     ) -> None:
-        """`report` is called with the problem when the lease cannot be written; `snapshot` returns the newest one."""
+        """`report` is called with the problem when the lease cannot be written; `snapshot` returns the newest one, and
+        `slurm_setting` a setting of slurm.conf, None if it is not known."""
         self._settings = settings
         self._health = health
         self._intervals = intervals
@@ -39,6 +42,7 @@ class Heartbeat:
         self._holds = holds
         self._report = report
         self._snapshot = snapshot
+        self._slurm_setting = slurm_setting
         self._sizes = PartitionSizes()
 
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
@@ -69,5 +73,6 @@ class Heartbeat:
             wake_room_bytes=wake.room_bytes,
             holds_room=self._holds.room,
             sizes=self._sizes.of(self._snapshot(), settings.partitions),
+            nice_keeps_holds=self._slurm_setting("PriorityType") == MULTIFACTOR,
         )
         write_lease(settings.lease_path, lease)

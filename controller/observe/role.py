@@ -82,6 +82,9 @@ _IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can run it with 
 _EXPEDITED = Standing(Role.YIELDED, "Slurm starts it again at once (--requeue=expedite)")
 _EXPEDITED_OURS = Standing(Role.STRAY, _EXPEDITED.why)
 """The same, while it still has the nodes that Headway chose for its last run, one of which may have failed."""
+_TOO_LATE = Standing(Role.STRAY, "could not end before its deadline (--deadline) any more, so Slurm ends it")
+_SLURM_SEES_S = 2.0
+"""Time after the latest start at which a job is given to Slurm, seconds: slurmctld then ends the job, and does not start it."""
 
 SETTLING = Standing(
     Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet", Obstacle.SETTLING
@@ -127,7 +130,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
         return _RUNNING
     if not job.held or job.is_impossible:
         return None
-    return _held(job, may_begin=job.eligible_time_s is None and job.restarts == 0)
+    return _held(job, may_begin=job.eligible_time_s is None and job.restarts == 0 and job.latest_start_s is None)
 
 
 def standing(
@@ -236,6 +239,8 @@ def _waiting(job: SlurmJob, ledger: Ledger, now_s: float, requeue_delay_s: float
     # The submit time of a requeued job is the time at which its last task ended.
     if job.restarts > 0 and -_CLOCKS_DIFFER_S < now_s - job.key.submit_time_s < SETTLING_S:
         return SETTLING
+    if job.latest_start_s is not None and now_s > job.latest_start_s + _SLURM_SEES_S:
+        return _TOO_LATE
     begin_s = _begin_time_s(job, requeue_delay_s)
     if begin_s is not None and begin_s > now_s:
         why = f"its begin time is in {begin_s - now_s:.0f} s"

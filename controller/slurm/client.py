@@ -170,6 +170,9 @@ class SlurmJob:
     """Value of --nice: it is subtracted from the job's priority."""
     user_id: int | None = None
     """None: not known."""
+    latest_start_s: float | None = None
+    """Latest start (Unix time) with which the job keeps its --deadline, by its least time limit; None without a deadline. Slurm
+    ends a pending job after that (state DEADLINE), but none that is held."""
 
     @property
     def is_restarted_by_slurm(self) -> bool:

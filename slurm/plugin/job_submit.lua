@@ -133,6 +133,7 @@ local function read_lease()
         fresh = math.abs(os.time() - written) <= stale_after,
         wake_room = tonumber(values.wake_room_bytes) or 0,
         holds_room = tonumber(values.holds_room),
+        nice_keeps_holds = values.nice_keeps_holds == "1",
         sizes = sizes_in(values.sizes, values.kinds),
     }
 end
@@ -737,10 +738,12 @@ local function refuse(text, ...)
     return REFUSED
 end
 
--- Return whether the change would end a hold: a release, a priority or a nice value. After a change of nice, Slurm
--- (priority/basic) computes a new priority, and this ends a hold as well.
-local function would_release(job)
-    return job.priority == INFINITE or is_set(job.priority) or is_set(job.nice)
+-- Return whether the change would end a hold: a release, a priority or a nice value. After a change of nice, Slurm with
+-- priority/basic computes a new priority, and this ends a hold as well, also one in the same change; with priority/multifactor, which
+-- the lease says, the hold stays.
+local function would_release(job, lease)
+    local by_nice = is_set(job.nice) and not (lease and lease.nice_keeps_holds)
+    return job.priority == INFINITE or is_set(job.priority) or by_nice
 end
 
 local function note_hold(lease, id, record)
@@ -762,14 +765,23 @@ local function hold_for_user(lease, id, record)
     return refuse("Headway cannot record your hold of job %s at the moment. Try again in a few seconds.", id)
 end
 
+-- End a hold that the controller has not handled yet, with a release that changes nothing in Slurm: the job still waits for its
+-- nodes. Return whether there was such a hold.
+local function take_back_hold(lease, job, id)
+    if not remove_hold(id) then
+        return false
+    end
+    job.priority = NO_VAL
+    wake(lease, "user-release " .. id)
+    return true
+end
+
 local function modify_held_by_headway(lease, job, record)
     local id = shown_id(record)
-    if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and remove_hold(id) then
-        job.priority = NO_VAL -- the release ends the user's own hold; the job still waits for its nodes
-        wake(lease, "user-release " .. id)
+    if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and take_back_hold(lease, job, id) then
         return slurm.SUCCESS
     end
-    if would_release(job) then
+    if would_release(job, lease) then
         return refuse(
             "Job %s is held because the scheduler Headway is choosing its nodes. It starts by itself, so there is no need to release "
                 .. "it or to change its priority. `headway why %s` shows what it waits for. (If you have just put it on hold, try "
@@ -777,14 +789,7 @@ local function modify_held_by_headway(lease, job, record)
             id, id
         )
     end
-    if is_time(job.begin_time) then
-        return refuse(
-            "The begin time of job %s cannot be changed while the scheduler Headway is choosing its nodes. To start the job later, "
-                .. "use `scontrol hold %s` now and `scontrol release %s` then, or cancel it and submit it again with --begin.",
-            id, id, id
-        )
-    end
-    return slurm.SUCCESS
+    return slurm.SUCCESS -- a begin time ends no hold, nor does this nice value; Headway reads both
 end
 
 -- Begin times that users gave to jobs on hold after the submission, by job id. Slurm does not show the begin time of a job to
@@ -829,7 +834,7 @@ end
 -- gets a begin time some seconds ahead, by which the controller has taken it over. If the controller is away, the job starts
 -- at that time.
 local function modify_held_by_user(lease, job, record)
-    if not would_release(job) or job.priority == 0 then
+    if not would_release(job, lease) or job.priority == 0 then
         if is_time(job.begin_time) then
             remember_begin(record.job_id, job.begin_time)
         end
@@ -841,13 +846,42 @@ local function modify_held_by_user(lease, job, record)
     return slurm.SUCCESS
 end
 
+-- Handle a change by root of a job that Headway holds. Root's hold counts as one of the job's user, and a release ends a hold that the
+-- controller has not handled yet; other releases pass. Headway's own changes by root look the same, but for marks that come with
+-- them: so this is for a controller that runs as another user, and for a fresh lease, with which a watchdog changes nothing.
+local function modify_by_root(job, record)
+    local comment = record.admin_comment
+    local plain = job.admin_comment == nil or job.admin_comment == ""
+    if not (plain and record.priority == 0 and has_mark(comment, HOLD_MARK)) then
+        return slurm.SUCCESS
+    end
+    local lease = fresh_lease()
+    if not lease or lease.controller_uid == 0 then
+        return slurm.SUCCESS
+    end
+    local id = shown_id(record)
+    if job.priority == 0 then
+        return hold_for_user(lease, id, record)
+    end
+    if job.priority == INFINITE and not has_mark(comment, USER_HOLD_MARK) then
+        take_back_hold(lease, job, id)
+    end
+    return slurm.SUCCESS
+end
+
 -- Handle a change of a job. Slurm calls this before it checks whether the caller may change the job. So only changes by the
--- owner of the job are handled here; those of root, the controller and operators pass, and Slurm refuses all others itself.
+-- owner of the job and by root are handled here; those of the controller and operators pass, and Slurm refuses all others itself.
 --
 -- Other changes must not open a file: opening a missing file leaves an error number behind, which Slurm (22.05) reports as its
 -- own when it changes the partition of a job.
 local function modify(job, record, uid)
-    if uid ~= record.user_id or uid == 0 or not (job.priority == 0 or would_release(job) or is_time(job.begin_time)) then
+    if not (job.priority == 0 or would_release(job) or is_time(job.begin_time)) then
+        return slurm.SUCCESS
+    end
+    if uid == 0 then
+        return modify_by_root(job, record)
+    end
+    if uid ~= record.user_id then
         return slurm.SUCCESS
     end
     local lease = read_lease()
@@ -871,7 +905,7 @@ local function modify(job, record, uid)
     if by_headway and record.priority == 0 and lease and lease.fresh then
         return modify_held_by_headway(lease, job, record)
     end
-    if would_release(job) and job.priority ~= 0 then
+    if would_release(job, lease) and job.priority ~= 0 then
         remove_hold(id)
     end
     if by_user and record.priority == 0 and lease and lease.fresh then

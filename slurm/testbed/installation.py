@@ -22,7 +22,7 @@ from slurm.setup.folders import make_folder
 from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.layout import HOOKS, Layout, keys_for_agents
-from slurm.testbed.programs import InstallationError, NextLease, program, tied_to_us, write_toml
+from slurm.testbed.programs import InstallationError, NextLease, as_user, program, tied_to_us, write_toml
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -49,6 +49,9 @@ class Installation(Layout):
     """True when the controller accepts node agents, with MUNGE, at its address in the network of the cluster."""
     agent_settings: dict[str, Any] = field(default_factory=dict)
     """Keys of every agent.toml in addition to addresses, names and paths."""
+    controller_user: str = ""
+    """User of the controller, such as SlurmUser, as in the unit of a real installation; it keeps root's access to files, because a
+    checkout and its Python may be root's own. Empty: the user of this process."""
     with_spank: bool = False
     """True when the SPANK plugin is built and listed in the plugstack.conf of the cluster."""
     wrap: Sequence[str] = field(default_factory=tied_to_us)
@@ -116,7 +119,11 @@ class Installation(Layout):
     def start_controller(self, timeout_s: float = START_S) -> None:
         """Start the controller, and wait for its first lease."""
         lease = NextLease(self.lease)
-        self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
+        words = [*program("headway-controller"), "run", "--config", str(self.config)]
+        if self.controller_user:
+            shutil.chown(self.runtime_dir, self.controller_user)
+            words = [*as_user(self.controller_user), *words]
+        self.start("controller", words)
         self.wait(lease.written, "controller", timeout_s)
 
     def wake(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import sys
 import time
@@ -36,6 +37,23 @@ def tied_to_us() -> tuple[str, ...]:
     if not all(shutil.which(program) for program in _TIE[:2]):
         return ()
     return (*_TIE, "sh", "-c", _UNLESS_ORPHANED, str(os.getpid()))
+
+
+def as_user(name: str) -> tuple[str, ...]:
+    """Return words before a command line that run it as another user, with root's access to files.
+
+    A change of the user ends the tie of `tied_to_us`, so that it is tied again.
+    """
+    caps = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    return (
+        "setpriv",
+        f"--reuid={name}",
+        f"--regid={pwd.getpwnam(name).pw_gid}",
+        "--init-groups",
+        *caps,
+        "--pdeathsig=KILL",
+        "--",
+    )
 
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:

@@ -19,9 +19,12 @@ from tests.parity.cases import SUBJECTS
 from tests.parity.judge.verdict import Verdict
 from tests.parity.many import play_all
 from tests.parity.report.page import page
-from tests.parity.report.record import read, write
+from tests.parity.report.record import Origin, OtherOriginError, commit_here, read, write
 from tests.parity.report.result import Run
 from tests.parity.report.table import summary, table
+
+DEFAULT_POLICY = "backfill:order=slurm"
+"""The default of installations."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,16 +38,21 @@ def main(arguments: list[str] | None = None) -> int:
     if problem := "; ".join(missing()) or _wrong_release(options.release, release) or ("" if cases else "no such case"):
         print(problem, file=sys.stderr)
         return 2
+    origin = Origin(commit_here(), release, options.policy)
+    try:
+        kept = read(options.record, origin) if options.record is not None else {}
+    except OtherOriginError as error:
+        print(error, file=sys.stderr)
+        return 2
     end_on_signals()  # the clusters go with the command
     begun_s = time.monotonic()
 
     def says(text: str) -> None:
         print(f"{time.monotonic() - begun_s:5.0f} s  {text}", file=sys.stderr, flush=True)
 
-    kept = read(options.record) if options.record is not None else {}
-    run = Run(release, options.policy, play_all(cases, options.policy, says, options.lots, kept))
+    run = Run(release, options.policy, play_all(cases, options.policy, says, options.lots, kept, release=release))
     if options.record is not None:
-        write(options.record, run.results)
+        write(options.record, run.results, origin)
     says(summary(run))
     _print(run, as_json=options.json, everything=options.all)
     if options.docs is not None:
@@ -65,7 +73,10 @@ def chosen(patterns: list[str] | None) -> list[Case]:
 def _wrong_release(wanted: str | None, installed: str) -> str:
     if wanted is None or installed.startswith(wanted):
         return ""
-    return f"--release {wanted}: the Slurm that is installed here is {installed}. Run the command on a machine with Slurm {wanted}."
+    return (
+        f"--release {wanted}: the Slurm that is installed here is {installed}. "
+        f"`python -m tests.releases --release {wanted} --only parity` plays the cases in a root with Slurm {wanted}."
+    )
 
 
 def _print(run: Run, *, as_json: bool, everything: bool) -> None:
@@ -84,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
     parser.add_argument("--release", metavar="R", help="refuse to run on another release of Slurm than this (22.05)")
     parser.add_argument("--only", action="append", metavar="GLOB", help="play only cases or subjects of such names")
-    parser.add_argument("--policy", default="backfill:order=slurm", help="policy of Headway (default: %(default)s)")
+    parser.add_argument("--policy", default=DEFAULT_POLICY, help="policy of Headway (default: %(default)s)")
     parser.add_argument(
         "--lots", type=int, metavar="N", help="cases at a time (default and most: as many as the cluster has lots)"
     )
@@ -95,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "--record",
         type=Path,
         metavar="FILE",
-        help="keep the outcomes there; cases that are not played keep those of before",
+        help="keep the outcomes there, with those of before; these must be of the same commit, release and policy",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases, and play none")
     return parser

@@ -6,7 +6,7 @@ ids of jobs by their labels (`{job}`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 USER = "daemon"
 """A plain user. It exists on every Debian system, as the others do."""
@@ -61,6 +61,23 @@ class Pause:
 Step = Job | Do | Until | Pause
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A documented limit. Only the named aspects of its cases may be worse: any other difference there is a regression."""
+
+    words: str = ""
+    """Words of a line of docs/operations.md; empty for none."""
+    aspects: tuple[str, ...] = ()
+    """Aspects in which Headway is worse, by the names that `tests.parity.judge.rules` gives them."""
+    cases: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
+    """Beginnings of the releases of Slurm with this limit; empty for all."""
+
+    def covers(self, aspect: str, release: str) -> bool:
+        """Return whether the documents say that this aspect is worse on that release."""
+        return aspect in self.aspects and (not self.releases or release.startswith(self.releases))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """Steps to play, and options of the comparison beside state, GPUs, environment, exit status and accounting."""
@@ -79,12 +96,17 @@ class Case:
     """True if the case needs slurmdbd."""
     world: str = "main"
     """Name of the cluster in `world.WORLDS` on which it is played."""
-    known: str = ""
-    """Words of a line of docs/operations.md that says that Headway is worse here; empty if it must not be."""
+    known: Limit = field(default_factory=Limit)
+    """The documented limit by which Headway is worse here; one without aspects if it must not be."""
     not_worse: str = ""
     """Reason why a difference in some aspects is not worse; empty if it is."""
     aspects: tuple[str, ...] = ("start", "order", "state", "restarts", "accounting")
     """These aspects."""
+
+    @property
+    def waits(self) -> bool:
+        """True if a job may wait for another one or for a command, so that a start some seconds later may be chance."""
+        return len(self.steps) > 1 or self.within_s > 20.0
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the submissions, in order."""

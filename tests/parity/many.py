@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from slurm.prerequisites import missing
 from tests.parity.case import Case
@@ -25,28 +26,39 @@ def play_all(
     lots: int | None = None,
     kept: Outcomes | None = None,
     worlds: Mapping[str, World] = WORLDS,
+    release: str = "",
 ) -> list[Result]:
-    """Play the cases on both clusters. Return the results by subject, with those of cases that are only in `kept`."""
+    """Play the cases on both clusters. Return the results by subject, with those of cases that are only in `kept`.
+
+    `release`: of Slurm, to which some of the documented limits are bound.
+    """
     no_accounting = "; ".join(missing(accounting=True))
     found = dict(kept or {})
+    second_try: set[str] = set()
     for name, world in worlds.items():
         here = [case for case in cases if case.world == name and not (case.accounting and no_accounting)]
         if here:
             says(f"cluster {name}: {len(here)} cases")
-            found |= _play_on(name, world, here, policy, says, lots, accounting=not no_accounting)
+            outcomes, again = _play_on(name, world, here, policy, says, lots, release, accounting=not no_accounting)
+            found |= outcomes
+            second_try |= again
     wanted = {case.name for case in cases} | found.keys()
     return [
-        _result(subject, case, found.get(case.name), no_accounting)
+        replace(
+            _result(subject, case, found.get(case.name), no_accounting, release), second_try=case.name in second_try
+        )
         for subject, theirs in SUBJECTS.items()
         for case in theirs
         if case.name in wanted
     ]
 
 
-def _result(subject: str, case: Case, found: tuple[CaseOutcome, CaseOutcome] | None, reason: str) -> Result:
+def _result(
+    subject: str, case: Case, found: tuple[CaseOutcome, CaseOutcome] | None, reason: str, release: str
+) -> Result:
     if found is None:
         return Result(subject, case, Judgement(Verdict.SKIPPED, reason=reason))
-    return Result(subject, case, judge(case, *found), *found)
+    return Result(subject, case, judge(case, *found, release), *found)
 
 
 def _play_on(
@@ -56,10 +68,14 @@ def _play_on(
     policy: str,
     says: Says,
     lots: int | None,
+    release: str,
     *,
     accounting: bool,
-) -> dict[str, tuple[CaseOutcome, CaseOutcome]]:
-    """Return both outcomes of each case. A case that is worse is played once more on both clusters, with fewer beside it."""
+) -> tuple[Outcomes, set[str]]:
+    """Return both outcomes of each case, and the cases of which they are those of the second try.
+
+    A case that is worse is played once more on both clusters, with fewer beside it.
+    """
     with booted(name, world, headway=False, accounting=accounting) as alone:
         says("Slurm alone")
         before = alone.play(cases, lots)
@@ -67,11 +83,13 @@ def _play_on(
             says("under Headway")
             after = headway.play(cases, lots)
             again = [
-                case for case in cases if judge(case, before[case.name], after[case.name]).verdict is Verdict.WORSE
+                case
+                for case in cases
+                if judge(case, before[case.name], after[case.name], release).verdict is Verdict.WORSE
             ]
             says(f"once more: {len(again)} cases that are worse")
-            _play_again(again, alone, headway, before, after)
-    return {case.name: (before[case.name], after[case.name]) for case in cases}
+            second_try = _play_again(again, alone, headway, before, after, release)
+    return {case.name: (before[case.name], after[case.name]) for case in cases}, second_try
 
 
 def _play_again(
@@ -80,12 +98,18 @@ def _play_again(
     headway: Side,
     before: dict[str, CaseOutcome],
     after: dict[str, CaseOutcome],
-) -> None:
+    release: str,
+) -> set[str]:
+    """Play cases once more, and replace the outcomes of those that are not worse this time. Return these."""
     if not cases:
-        return
+        return set()
     lots = max(1, alone.world.lots // 2)
     second_before, second_after = alone.play(cases, lots), headway.play(cases, lots)
-    for case in cases:
-        name = case.name
-        if judge(case, second_before[name], second_after[name]).verdict is not Verdict.WORSE:
-            before[name], after[name] = second_before[name], second_after[name]
+    better = {
+        case.name
+        for case in cases
+        if judge(case, second_before[case.name], second_after[case.name], release).verdict is not Verdict.WORSE
+    }
+    for name in better:
+        before[name], after[name] = second_before[name], second_after[name]
+    return better

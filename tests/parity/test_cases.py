@@ -53,8 +53,21 @@ def can_be_typed(case: Case) -> None:
 
 def test_known_limits_are_in_the_documents_and_their_cases_exist() -> None:
     limits = " ".join(LIMITS.read_text().split())
-    assert [words for words in KNOWN if words not in limits] == []
-    assert {name for names in KNOWN.values() for name in names} <= {case.name for case in ALL}
+    assert [limit.words for limit in KNOWN if limit.words not in limits] == []
+    names = [name for limit in KNOWN for name in limit.cases]
+    assert set(names) <= {case.name for case in ALL}
+    assert len(set(names)) == len(names)
+    assert all(limit.aspects for limit in KNOWN)
+
+
+def test_another_release_is_refused_with_the_command_that_plays_on_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.parity.__main__.missing", lambda: ())
+    monkeypatch.setattr("tests.parity.__main__.machine", lambda: {"slurm": "slurm-wlm 22.05.8"})
+
+    assert main(["--release", "26.05"]) == 2
+    assert "python -m tests.releases --release 26.05 --only parity" in capsys.readouterr().err
 
 
 def test_cases_are_chosen_by_their_names_and_subjects() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.parity.case import Case, one
+from tests.parity.case import Case, Limit, Pause, one, story
 from tests.parity.judge.rules import judge
 from tests.parity.judge.verdict import Verdict
 from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
@@ -57,6 +57,7 @@ def test_an_outcome_equals_itself(outcome: JobOutcome) -> None:
         (RAN, replace(RAN, state="FAILED", exit_code="1:0"), "exit status"),
         (RAN, replace(RAN, restarts=1), "restarts"),
         (RAN, replace(RAN, accounting={"State": "FAILED"}), "accounting"),
+        (RAN, replace(RAN, accounting={}), "accounting"),
     ],
 )
 def test_each_difference_is_worse(alone: JobOutcome, headway: JobOutcome, aspect: str) -> None:
@@ -68,7 +69,7 @@ def test_each_difference_is_worse(alone: JobOutcome, headway: JobOutcome, aspect
 @pytest.mark.parametrize(
     "headway",
     [
-        replace(RAN, began_s=8.0),
+        replace(RAN, began_s=4.5),
         replace(RAN, state="RUNNING", exit_code="", ended_s=None),
         replace(RAN, gpus={"n2": 2}),
         replace(
@@ -105,9 +106,38 @@ def test_where_the_request_names_the_nodes_they_must_be_the_same() -> None:
 
 
 def test_a_documented_limit_is_known_only_where_headway_is_worse() -> None:
-    known = replace(CASE, known="words of the documents")
+    known = replace(CASE, known=Limit("words of the documents", ("submission",)))
     assert verdict(REFUSED, WAITS, known)[0] is Verdict.KNOWN
     assert verdict(RAN, RAN, known)[0] is Verdict.EQUAL
+
+
+def test_what_is_worse_beside_a_documented_limit_is_worse() -> None:
+    known = replace(CASE, known=Limit("gets its least number of nodes", ("resources", "accounting")))
+    other = replace(RAN, resources="cpu=2,gres/gpu=2", accounting={"State": "FAILED"})
+    assert verdict(RAN, other, known)[0] is Verdict.KNOWN
+    assert verdict(RAN, replace(other, output="other"), known)[0] is Verdict.WORSE
+    assert verdict(RAN, WAITS, known)[0] is Verdict.WORSE
+    assert judge(known, CaseOutcome(), CaseOutcome(problem="no answer")).verdict is Verdict.WORSE
+
+
+@pytest.mark.parametrize(("release", "found"), [("26.05.5", Verdict.KNOWN), ("22.05.8", Verdict.WORSE)])
+def test_a_limit_of_some_releases_is_none_of_the_others(release: str, found: Verdict) -> None:
+    known = replace(CASE, known=Limit("words", ("step",), releases=("26.05",)))
+    alone, headway = CaseOutcome({"job": RAN}), CaseOutcome({"job": replace(RAN, tasks=({},))})
+    assert judge(known, alone, headway, release).verdict is found
+
+
+def test_where_jobs_wait_a_later_start_is_less_of_a_difference() -> None:
+    several = story("some", *CASE.steps, Pause(1))
+    assert verdict(RAN, replace(RAN, began_s=8.0))[1] == {"start"}
+    assert verdict(RAN, replace(RAN, began_s=8.0), several)[1] == set()
+    assert verdict(RAN, replace(RAN, began_s=12.0), several)[1] == {"start"}
+
+
+def test_a_command_that_was_played_on_one_side_only_is_worse() -> None:
+    done = CaseOutcome(commands={"change": CommandOutcome(0, "")})
+    for alone, headway in ((done, CaseOutcome()), (CaseOutcome(), done)):
+        assert judge(CASE, alone, headway).verdict is Verdict.WORSE
 
 
 def test_a_case_can_say_that_another_time_is_not_worse_but_not_another_environment() -> None:

@@ -182,10 +182,18 @@ def job_record(job: Any) -> JobRecord:
         raw_id=int(job.id),
         nice=int(getattr(job, "nice", None) or 0),
         user_id=getattr(job, "user_id", None),
+        latest_start_s=_latest_start_s(job) if phase is Phase.PENDING else None,
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None
     return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index)
+
+
+def _latest_start_s(job: Any) -> float | None:
+    """Return the latest start with which a job keeps its deadline, by its minimum time limit, or else by its time limit."""
+    deadline_s = _seconds(getattr(job, "deadline", None) or None)
+    least_min = getattr(job, "time_limit_min", None) or job.time_limit or 0
+    return None if deadline_s is None else deadline_s - least_min * 60.0
 
 
 def _keys(job: Any, key: JobKey, phase: Phase) -> list[JobKey]:

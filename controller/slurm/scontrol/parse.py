@@ -165,7 +165,17 @@ def _job(
         expedited=expedited,
         nice=values.whole(owner["nice"] or "0"),
         user_id=values.whole(owner["uid"]) if owner["uid"] else None,
+        latest_start_s=_latest_start_s(fields, clock) if pending else None,
     )
+
+
+def _latest_start_s(fields: dict[str, str], clock: Clockface) -> float | None:
+    """Return the latest start with which a job keeps its deadline, by its minimum time limit, or else by its time limit."""
+    deadline_s = clock.seconds(fields.get("Deadline"))
+    if deadline_s is None:
+        return None
+    least = fields.get("TimeMin", "N/A")
+    return deadline_s - (values.duration_s(fields["TimeLimit"] if least == "N/A" else least) or 0.0)
 
 
 def _name(owner: re.Match[str], fields: dict[str, str]) -> str:

@@ -20,8 +20,6 @@ from tests.cluster.stand_in import StandIn
     "words",
     [
         ("release", "{id}"),
-        ("update", "jobid={id}", "starttime=now+1hour"),
-        ("update", "jobid={id}", "starttime=now"),
         ("update", "jobid={id}", "priority=10"),
         ("update", "jobid={id}", "nice=50"),
     ],
@@ -45,7 +43,8 @@ def test_users_cannot_release_one_task_of_an_array_either(cluster: MiniCluster) 
 def test_users_change_everything_else(cluster: MiniCluster) -> None:
     job = sbatch(cluster, "--gpus=1")
 
-    for change in ("comment=mine", "timelimit=10", "jobname=other", "partition=other", "numnodes=1"):
+    begins = ("starttime=now+1hour", "starttime=now")
+    for change in (*begins, "comment=mine", "timelimit=10", "jobname=other", "partition=other", "numnodes=1"):
         assert scontrol(cluster, "update", f"jobid={job.id}", change) == ""
     assert Job(cluster, job.id).held
 

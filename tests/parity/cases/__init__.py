@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.parity.case import Case
+from tests.parity.case import Case, Limit
 from tests.parity.cases import (
     commands,
     dependencies,
@@ -36,9 +36,10 @@ MODULES = (
     operators,
     commands,
 )
-_WORDS = {name: words for words, names in KNOWN.items() for name in names}
+_LIMITS = {name: limit for limit in KNOWN for name in limit.cases}
 SUBJECTS: Mapping[str, tuple[Case, ...]] = {
-    module.SUBJECT: tuple(replace(case, known=_WORDS.get(case.name, "")) for case in module.CASES) for module in MODULES
+    module.SUBJECT: tuple(replace(case, known=_LIMITS.get(case.name, Limit())) for case in module.CASES)
+    for module in MODULES
 }
 """Subject → its cases."""
 ALL: tuple[Case, ...] = tuple(case for cases in SUBJECTS.values() for case in cases)

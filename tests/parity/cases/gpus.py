@@ -63,7 +63,7 @@ CASES = (
     one("gpus-per-socket-without-sockets", "--gpus-per-socket=2"),
     stepped("gpus-and-per-node", "--gpus=4 --gpus-per-node=2 -N2"),
     one("gpus-and-per-node-contradiction", "--gpus=5 --gpus-per-node=2 -N2"),
-    stepped("ntasks-per-gpu", "--gpus=2 --ntasks-per-gpu=2", known="starts with too few tasks"),
+    stepped("ntasks-per-gpu", "--gpus=2 --ntasks-per-gpu=2"),
     stepped("cpus-per-gpu", "--gres=gpu:2 --cpus-per-gpu=4"),
     stepped("cpus-per-gpu-total", "--gpus=2 --cpus-per-gpu=4"),
     stepped("mem-per-gpu", "--gres=gpu:2 --mem-per-gpu=4G"),

@@ -1,38 +1,34 @@
-"""Cases in which Headway is worse, by the words of docs/operations.md that say so."""
+"""Cases in which Headway is worse, by the words of docs/operations.md that say so, and the aspects in which it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-KNOWN: Mapping[str, tuple[str, ...]] = {
-    "not order the jobs that Headway holds": (
-        "order-nice-changed",
-        "order-priority-by-root",
-        "order-top",
+from tests.parity.case import Limit
+
+SHAPE = ("nodes", "resources", "environment", "step", "accounting")
+"""Aspects of a job that has other numbers of nodes, tasks or GPUs on a node."""
+
+KNOWN: Sequence[Limit] = (
+    Limit(
+        "not order the jobs that Headway holds",
+        ("command", "order"),
+        ("order-priority-by-root", "order-top"),
     ),
-    "gets its least number of nodes": (
-        "gpus-per-node-range",
-        "nodes-range",
-        "nodes-range-of-three",
+    Limit(
+        "gets its least number of nodes",
+        SHAPE,
+        ("gpus-per-node-range", "nodes-range", "nodes-range-of-three"),
     ),
-    "GPUs are divided equally over the nodes of a job": (
-        "gpus-more-than-a-node",
-        "gpus-per-task-two-nodes",
-        "gpus-per-task-more-than-a-node",
+    Limit(
+        "GPUs are divided equally over the nodes of a job",
+        SHAPE,
+        ("gpus-more-than-a-node", "gpus-per-task-two-nodes", "gpus-per-task-more-than-a-node"),
     ),
-    "changes of priority, nice value and begin time": (
-        "order-priority-by-user",
-        "release-without-hold",
-        "update-begin",
-        "update-begin-to-now",
-    ),
-    "by root or an operator on a job that Headway holds has no effect": (
-        "hold-by-root",
-        "hold-by-root-released-by-user",
-    ),
-    "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
-    "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
-    "takes longer than expected delays it": ("order-large-is-not-starved",),
-    "of a reservation that has yet to begin starts later": ("reservation-later",),
-}
-"""Words → names of cases."""
+    Limit("and so is a change of priority", ("command",), ("order-priority-by-user", "release-without-hold")),
+    Limit("counts as a hold of the job's user", ("state", "command"), ("hold-by-root-released-by-user",)),
+    Limit("In a partition with `DefMemPerGPU`", ("environment", "step"), ("partition-memory-per-gpu",)),
+    Limit("takes longer than expected delays it", ("start", "order"), ("order-large-is-not-starved",)),
+    Limit("of a reservation that has yet to begin starts later", ("start",), ("reservation-later",)),
+    Limit("starts with too few tasks", SHAPE, ("ntasks-per-gpu",), ("26.05",)),
+)

@@ -34,6 +34,7 @@ CASES = (
         *BUSY,
         Job(label="nice", options=NODE, script="sleep 2"),
         Job(label="plain", options=NODE, script="sleep 2"),
+        Pause(1),  # until Headway holds it
         Do("scontrol update JobId={nice} Nice=5000", label="change"),
         within_s=40,
     ),

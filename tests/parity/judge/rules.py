@@ -12,27 +12,30 @@ from tests.parity.judge.verdict import Difference, Judgement, Verdict
 from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
 
 LATE_S = 10.0
-"""Delay of a start that is a difference. The controller needs about a second, on a busy machine several."""
+"""Delay of a start that is a difference, where jobs wait: the delays of several decisions add up, on a busy machine to seconds."""
+LATE_AT_ONCE_S = 4.0
+"""The same for a case of one job that can start at once. The controller needs about a second."""
 _TOGETHER_S = 2.0
 """Difference of two begins that does not show which job was first."""
 _RUNS = frozenset({"RUNNING", "COMPLETING", "COMPLETED"})
 
 
-def judge(case: Case, alone: CaseOutcome, headway: CaseOutcome) -> Judgement:
-    """Return the verdict on a case."""
+def judge(case: Case, alone: CaseOutcome, headway: CaseOutcome, release: str = "") -> Judgement:
+    """Return the verdict on a case that was played on that release of Slurm."""
     problem = alone.problem or headway.problem
     if problem:
         side = "on Slurm alone" if alone.problem else "under Headway"
         return Judgement(Verdict.WORSE, (Difference("", "case", f"not played {side}: {problem}", Verdict.WORSE),))
     found = [*_of_jobs(case, alone, headway), *_of_commands(alone, headway), *_of_order(alone, headway)]
-    found = [_softened(case, each) for each in found]
+    found = [_softened(case, each, release) for each in found]
     verdict = max((each.verdict for each in found), key=lambda each: each.rank, default=Verdict.EQUAL)
-    if verdict is Verdict.WORSE and case.known:
-        return Judgement(Verdict.KNOWN, tuple(found))
     return Judgement(verdict, tuple(found))
 
 
-def _softened(case: Case, found: Difference) -> Difference:
+def _softened(case: Case, found: Difference, release: str) -> Difference:
+    """Return the difference as the documents or the case itself judge it. A case that was not played stays worse."""
+    if found.verdict is Verdict.WORSE and case.known.covers(found.aspect, release):
+        return replace(found, verdict=Verdict.KNOWN)
     if case.not_worse and found.aspect in case.aspects and found.verdict is Verdict.WORSE:
         return replace(found, verdict=Verdict.BETTER, text=f"{found.text} ({case.not_worse})")
     return found
@@ -60,7 +63,7 @@ def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Foun
         yield from _of_state(alone, headway)
     if _runs_again_sooner(alone, headway):
         return  # the environment is that of another run
-    yield from _of_start(alone, headway)
+    yield from _of_start(case, alone, headway)
     if alone.began_s is None or headway.began_s is None:
         return
     yield from _of_place(case, alone, headway)
@@ -74,9 +77,16 @@ def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Foun
     if alone.restarts != headway.restarts:
         yield "restarts", f"{headway.restarts}, not {alone.restarts}", Verdict.WORSE
     if alone.exit_code and headway.exit_code:
-        for name in sorted(alone.accounting.keys() & headway.accounting.keys()):
-            if alone.accounting[name] != headway.accounting[name]:
-                yield "accounting", f"{name} {headway.accounting[name]}, not {alone.accounting[name]}", Verdict.WORSE
+        yield from _of_accounting(alone, headway)
+
+
+def _of_accounting(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if alone.accounting and not headway.accounting:
+        yield "accounting", "no record", Verdict.WORSE
+        return
+    for name in sorted(alone.accounting.keys() & headway.accounting.keys()):
+        if alone.accounting[name] != headway.accounting[name]:
+            yield "accounting", f"{name} {headway.accounting[name]}, not {alone.accounting[name]}", Verdict.WORSE
 
 
 def _of_refusal(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
@@ -103,11 +113,11 @@ def _runs_again_sooner(alone: JobOutcome, headway: JobOutcome) -> bool:
     return waits and headway.state in _RUNS and headway.restarts == alone.restarts
 
 
-def _of_start(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+def _of_start(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
     if alone.began_s is None or headway.began_s is None:
         return
     later_s = headway.began_s - alone.began_s
-    if abs(later_s) > LATE_S:
+    if abs(later_s) > (LATE_S if case.waits else LATE_AT_ONCE_S):
         text = f"after {headway.began_s:.0f} s, not {alone.began_s:.0f} s"
         yield "start", text, Verdict.WORSE if later_s > 0 else Verdict.BETTER
 
@@ -147,9 +157,12 @@ def _of_step(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
 
 
 def _of_commands(alone: CaseOutcome, headway: CaseOutcome) -> Iterator[Difference]:
-    for label in alone.commands.keys() & headway.commands.keys():
-        before, after = alone.commands[label], headway.commands[label]
-        if before != after:
+    for label in sorted(alone.commands.keys() | headway.commands.keys()):
+        before, after = alone.commands.get(label), headway.commands.get(label)
+        if before is None or after is None:
+            where = "under Headway" if before is None else "on Slurm alone"
+            yield Difference(label, "command", f"played only {where}", Verdict.WORSE)
+        elif before != after:
             text = f"{_command(after)}, not {_command(before)}"
             yield Difference(label, "command", text, Verdict.WORSE)
 

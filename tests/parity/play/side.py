@@ -99,6 +99,7 @@ def booted(name: str, world: World, *, headway: bool, accounting: bool, policy: 
             cluster.sacctmgr(*shlex.split(words))
         if installed is not None:
             installed.configure(cluster, **_SETTINGS)
+            installed.controller_user = spec.slurm_user  # as its unit: job_submit.lua tells root's holds from Headway's
             installed.start_policy(policy)
             installed.start_controller()
             stack.callback(_stop, installed)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from tests.parity.judge.rules import LATE_AT_ONCE_S, LATE_S
 from tests.parity.judge.verdict import Verdict
-from tests.parity.report.result import Result, Run, cut, happened, said, typed
+from tests.parity.report.result import SECOND_TRY, Result, Run, cut, delays, happened, said, typed
 
 _HEAD = """# Parity with Slurm alone
 
@@ -19,7 +20,9 @@ Headway is worse and [Operations](operations.md#known-limits) does not say so.
 
 - **better**: Headway differs, to the advantage of users; **equal**: nothing differs
 - **known limit**: Headway is worse, and [Operations](operations.md#known-limits) says so, mostly in known limits; **worse**: it
-  does not
+  does not. Of a case with a known limit only the aspects count in which it is documented: any other difference is worse.
+- A start counts as later from {at_once_s:g} s on, and from {late_s:g} s in cases of several steps, where jobs wait; the delays
+  below are those of all jobs that began on both.
 """
 _CODE = {"|": "\\|", "\n": " / "}
 
@@ -29,7 +32,8 @@ def page(run: Run) -> str:
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in run.counts().items())
     played = f"on Slurm {run.release} with policy `{run.policy}`"
     about = f"Outcomes when each case was last played, {played}: {len(run.results)} cases, {counts}.\n"
-    return "\n".join([_HEAD, about, *_differing(run), *_tables(run)])
+    head = _HEAD.format(at_once_s=LATE_AT_ONCE_S, late_s=LATE_S)
+    return "\n".join([head, about, delays(run) + "\n", *_differing(run), *_tables(run)])
 
 
 def _differing(run: Run) -> Iterator[str]:
@@ -41,8 +45,8 @@ def _differing(run: Run) -> Iterator[str]:
         yield f"## {title}\n"
         yield "| case | what differs under Headway |\n|---|---|"
         for result in results:
-            texts = [said(each) for each in result.judgement.differences if each.verdict is Verdict.WORSE]
-            limit = f" “{result.case.known}”" if verdict is Verdict.KNOWN else ""
+            texts = [said(each) for each in result.judgement.differences if each.verdict is verdict]
+            limit = f" “{result.case.known.words}”" if verdict is Verdict.KNOWN else ""
             yield f"| `{result.case.name}` | {_cell(cut('; '.join(texts), 400))}{_cell(limit)} |"
         yield ""
 
@@ -65,6 +69,8 @@ def _row(result: Result) -> str:
         headway = "the same" if alone == headway or judgement.verdict is Verdict.EQUAL else headway
     if judgement.verdict is Verdict.BETTER:
         verdict += f": {_cell(cut('; '.join(said(each) for each in judgement.differences)))}"
+    if result.second_try:
+        verdict += f" {SECOND_TRY}"
     return (
         f"| `{result.case.name}` | {_code(cut(typed(result.case), 160))} | {_cell(cut(alone, 200))} "
         f"| {_cell(cut(headway, 200))} | {verdict} |"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from tests.parity.case import Case, Do, Job
@@ -12,6 +13,8 @@ from tests.parity.judge.verdict import Difference, Judgement, Verdict
 from tests.parity.outcome import CaseOutcome
 
 _CUT = 110
+SECOND_TRY = "at the second try"
+"""Words beside the verdict on a case that was worse when it was played first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,16 @@ class Result:
     judgement: Judgement
     alone: CaseOutcome = field(default_factory=CaseOutcome)
     headway: CaseOutcome = field(default_factory=CaseOutcome)
+    second_try: bool = False
+    """True if it was worse when it was played first, and these are the outcomes of the second time."""
+
+    def delays_s(self) -> list[float]:
+        """Return by how many seconds each job that began on both clusters began later under Headway."""
+        return [
+            after.began_s - before.began_s
+            for label, before in self.alone.jobs.items()
+            if (after := self.headway.jobs.get(label)) and before.began_s is not None and after.began_s is not None
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as an object for JSON."""
@@ -31,6 +44,7 @@ class Result:
             "case": self.case.name,
             "verdict": self.judgement.verdict.value,
             "reason": self.judgement.reason,
+            "second_try": self.second_try,
             "differences": [
                 {"of": each.subject, "aspect": each.aspect, "text": each.text, "verdict": each.verdict.value}
                 for each in self.judgement.differences
@@ -58,6 +72,16 @@ class Run:
     def is_worse(self) -> bool:
         """True if Headway is worse anywhere, and the documents do not say so."""
         return any(result.judgement.verdict is Verdict.WORSE for result in self.results)
+
+
+def delays(run: Run) -> str:
+    """Return a sentence about the delays of all jobs that began on both clusters."""
+    found = [delay_s for result in run.results for delay_s in result.delays_s()]
+    again = sum(result.second_try for result in run.results)
+    second = f"; {again} cases are as they were {SECOND_TRY}" if again else ""
+    if not found:
+        return f"No job began on both{second}."
+    return f"Jobs began later under Headway by {median(found):.1f} s (median of {len(found)}){second}."
 
 
 def typed(case: Case) -> str:

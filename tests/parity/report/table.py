@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from tests.parity.judge.verdict import Verdict
-from tests.parity.report.result import Run, cut, happened, said
+from tests.parity.report.result import SECOND_TRY, Run, cut, delays, happened, said
 
 _STYLES = {
     Verdict.SKIPPED: "dim",
@@ -26,10 +26,12 @@ def table(run: Run) -> Table:
         differs = "\n".join(cut(said(each), 300) for each in judgement.differences) or judgement.reason
         verdict = judgement.verdict
         alone = "" if verdict is Verdict.SKIPPED else cut(happened(result.alone), 200)
-        made.add_row(result.case.name, alone, differs or "the same", verdict.value, style=_STYLES[verdict])
+        word = f"{verdict.value} {SECOND_TRY}" if result.second_try else verdict.value
+        made.add_row(result.case.name, alone, differs or "the same", word, style=_STYLES[verdict])
     return made
 
 
 def summary(run: Run) -> str:
-    """Return the number of cases of each verdict as one line."""
-    return f"{len(run.results)} cases: " + ", ".join(f"{n} {verdict.value}" for verdict, n in run.counts().items())
+    """Return the number of cases of each verdict, and the delay of the starts, as one line."""
+    counts = ", ".join(f"{n} {verdict.value}" for verdict, n in run.counts().items())
+    return f"{len(run.results)} cases: {counts}. {delays(run)}"

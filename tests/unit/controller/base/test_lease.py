@@ -8,16 +8,25 @@ from typing import Any
 
 import pytest
 
-from controller.base.lease import Lease, is_stale, parse_lease, read_lease, wake_room, write_lease
+from controller.base.lease import (
+    Lease,
+    forget_lease_of_another_user,
+    is_stale,
+    parse_lease,
+    read_lease,
+    wake_room,
+    write_lease,
+)
 from controller.base.partition_size import MOST_KINDS, NodeKind, PartitionSize
 
 LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), controller_uid=64030, wake_room_bytes=65536)
 
 
 def test_a_lease_that_was_written_is_read(tmp_path: Path) -> None:
-    write_lease(tmp_path / "lease", LEASE)
+    for lease in (LEASE, replace(LEASE, nice_keeps_holds=True)):
+        write_lease(tmp_path / "lease", lease)
 
-    assert read_lease(tmp_path / "lease") == LEASE
+        assert read_lease(tmp_path / "lease") == lease
 
 
 def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> None:
@@ -25,8 +34,18 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
 
     assert (tmp_path / "lease").read_text() == (
         "time=1000000\nstale_after=2.5\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"
-        "holds_room=1000\nsizes=\nkinds=\n"
+        "holds_room=1000\nnice_keeps_holds=0\nsizes=\nkinds=\n"
     )
+
+
+def test_a_controller_of_another_user_does_not_work_by_the_lease_of_the_one_before(tmp_path: Path) -> None:
+    forget_lease_of_another_user(tmp_path / "lease", 0)  # there is none
+    write_lease(tmp_path / "lease", LEASE)
+
+    forget_lease_of_another_user(tmp_path / "lease", LEASE.controller_uid)
+    assert read_lease(tmp_path / "lease") == LEASE
+    forget_lease_of_another_user(tmp_path / "lease", 0)
+    assert not (tmp_path / "lease").exists()
 
 
 def test_the_sizes_of_partitions_are_one_line(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ def test_only_batch_jobs_with_gpus_in_managed_partitions_are_ours(change, inside
         ({"eligible_time_s": NOW_S + 60}, Role.INELIGIBLE),
         ({"eligible_time_s": NOW_S - 60}, Role.WAITING),
         ({"eligible_time_s": NOW_S + 60, "restarts": 1, "submit": int(NOW_S) - 61}, Role.WAITING),
+        ({"latest_start_s": NOW_S + 60}, Role.WAITING),
+        ({"latest_start_s": NOW_S - 1}, Role.WAITING),
+        ({"latest_start_s": NOW_S - 3}, Role.STRAY),
+        ({"latest_start_s": NOW_S - 3, "admin_comment": USER_HOLD_MARK}, Role.INELIGIBLE),
+        ({"latest_start_s": NOW_S - 3, "admin_comment": "", "reason": "JobHeldAdmin"}, Role.INELIGIBLE),
         ({"held": False, "reason": "Priority"}, Role.ADOPT),
         ({"phase": Phase.ENDED, "state": "COMPLETED"}, Role.ENDED),
         ({"batch": False, "admin_comment": ""}, Role.FOREIGN),
@@ -51,6 +56,14 @@ def test_only_batch_jobs_with_gpus_in_managed_partitions_are_ours(change, inside
 )
 def test_role_of_a_job_that_holds_no_nodes(change, role):
     assert standing(job(**change), DL, Ledger(), NOW_S).role is role
+
+
+def test_a_job_that_slurm_is_to_end_at_its_deadline_is_not_held_again():
+    late = job(held=False, reason="Priority", latest_start_s=NOW_S - 3, admin_comment="")
+    ledger = Ledger()
+    ledger.yielded[late.key] = 0
+
+    assert standing(late, DL, ledger, NOW_S).role is Role.YIELDED
 
 
 def test_a_released_job_with_a_pin_of_this_run_is_starting():

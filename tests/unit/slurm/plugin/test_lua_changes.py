@@ -23,11 +23,25 @@ def test_users_cannot_release_what_headway_holds(plugin: LuaPlugin, change: dict
     assert answer.logged("user") == ""  # Slurm before 23.02 cannot show it, and logs an error about it
 
 
-def test_users_cannot_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin) -> None:
-    answer = plugin.modify({"array_job_id": 7, "array_task_id": 3}, begin_time=int(time.time()) + 3600)
+@pytest.mark.parametrize("later_s", [0, 3600])
+def test_users_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin, later_s: int) -> None:
+    begin = int(time.time()) + later_s
 
-    assert answer.code == HELD
-    assert "scontrol hold 7_3" in answer.logged("info")
+    answer = plugin.modify({"array_job_id": 7, "array_task_id": 3}, begin_time=begin)
+
+    assert (answer.code, answer.job["begin_time"], answer.job["priority"]) == (0, str(begin), str(NO_VAL))
+
+
+@pytest.mark.parametrize("comment", ["headway:hold", "headway:pinned", "headway:user-hold"])
+def test_where_it_ends_no_hold_users_change_the_nice_value(plugin: LuaPlugin, pipe: Pipe, comment: str) -> None:
+    plugin.beat(nice_keeps_holds=True)
+    (plugin.holds / "7").touch()
+
+    answer = plugin.modify({"admin_comment": comment}, nice=2147483698)
+
+    assert (answer.code, answer.job["begin_time"], answer.job["nice"]) == (0, "0", "2147483698")
+    assert (written(plugin), pipe.lines()) == ({"7"}, []), "it releases no job"
+    assert plugin.modify({"admin_comment": "headway:hold"}, nice=2147483698, priority=100).code == HELD
 
 
 def test_on_newer_slurm_the_user_reads_what_to_do(plugin: LuaPlugin) -> None:
@@ -154,7 +168,7 @@ def test_holds_of_jobs_that_are_not_headways_are_not_written_down(plugin: LuaPlu
 
 
 @pytest.mark.parametrize("change", [{"priority": 0}, {"priority": RELEASE}])
-@pytest.mark.parametrize("uid", [0, 64030, 2002])
+@pytest.mark.parametrize("uid", [64030, 2002])
 def test_what_others_ask_for_is_no_wish_of_the_user(
     plugin: LuaPlugin, pipe: Pipe, uid: int, change: dict[str, object]
 ) -> None:
@@ -165,6 +179,81 @@ def test_what_others_ask_for_is_no_wish_of_the_user(
     for job_id in (7, 8, 9):
         assert plugin.modify({"job_id": job_id}, uid=uid, **change).code == 0
     assert (written(plugin), pipe.lines()) == (before, [])
+
+
+# --- holds by root
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"), [({}, "7"), ({"array_job_id": 7, "array_task_id": 3}, "7_3"), ({"user_id": 0}, "7")]
+)
+def test_a_hold_by_root_counts_as_one_of_the_user(
+    plugin: LuaPlugin, pipe: Pipe, record: dict[str, object], shown: str
+) -> None:
+    assert plugin.modify(record, uid=0, priority=0).code == 0
+    assert written(plugin) == {shown}
+    assert pipe.lines() == [f"user-hold {shown}"]
+
+
+def test_a_hold_by_root_that_cannot_be_written_down_is_refused_rather_than_lost(plugin: LuaPlugin) -> None:
+    plugin.holds.rmdir()
+
+    assert plugin.modify({}, uid=0, priority=0).code == HELD
+
+
+def test_root_takes_back_a_hold_that_was_not_yet_handled(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.modify({}, uid=0, priority=0)
+    pipe.lines()
+
+    answer = plugin.modify({}, uid=0, priority=RELEASE)
+
+    assert (answer.code, answer.job["priority"]) == (0, str(NO_VAL)), "the job goes on waiting for its nodes"
+    assert (written(plugin), pipe.lines()) == (set(), ["user-release 7"])
+
+
+def test_a_hold_that_is_being_written_into_the_job_is_not_taken_back_by_root(plugin: LuaPlugin) -> None:
+    plugin.modify({}, uid=0, priority=0)
+
+    answer = plugin.modify({"admin_comment": "headway:hold headway:user-hold"}, uid=0, priority=RELEASE)
+
+    assert (answer.code, answer.job["priority"], written(plugin)) == (0, str(RELEASE), {"7"})
+
+
+@pytest.mark.parametrize("change", [{"priority": 0}, {"priority": RELEASE}])
+@pytest.mark.parametrize(
+    ("record", "mark"),
+    [
+        ({"admin_comment": "headway:user-hold"}, None),
+        ({"admin_comment": "headway:pinned", "priority": 9}, None),
+        ({"admin_comment": None, "priority": 9}, None),
+        ({}, "headway:hold"),  # a hold comes with the mark in one change, by a watchdog that root has started
+    ],
+)
+def test_other_changes_by_root_pass_without_a_hold(
+    plugin: LuaPlugin, pipe: Pipe, change: dict[str, object], record: dict[str, object], mark: str | None
+) -> None:
+    (plugin.holds / "8").touch()
+
+    assert plugin.modify(record, uid=0, admin_comment=mark, **change).code == 0
+    assert (written(plugin), pipe.lines()) == ({"8"}, [])
+
+
+@pytest.mark.parametrize("lease", ["of a controller of root", "stale", "none"])
+def test_a_controller_and_a_watchdog_that_run_as_root_hold_jobs_for_headway(
+    plugin: LuaPlugin, pipe: Pipe, lease: str
+) -> None:
+    if lease == "of a controller of root":
+        plugin.beat(controller_uid=0)
+    if lease == "stale":
+        plugin.beat(age_s=1000)
+    if lease == "none":
+        (plugin.runtime_dir / "lease").unlink()
+    (plugin.holds / "8").touch()
+
+    for job_id in (7, 8):
+        assert plugin.modify({"job_id": job_id}, uid=0, priority=0).code == 0  # scontrol uhold
+        assert plugin.modify({"job_id": job_id}, uid=0, priority=RELEASE).code == 0
+    assert (written(plugin), pipe.lines()) == ({"8"}, [])
 
 
 def test_others_do_not_move_the_begin_time_of_a_users_job(plugin: LuaPlugin) -> None:

@@ -63,6 +63,8 @@ class JobRow:
     start_time: int | None = None
     end_time: int | None = None
     time_limit: int | None = None
+    time_limit_min: int | None = None
+    deadline: int | None = None
     num_nodes: int | None = 1
     max_nodes: int | None = None
     ntasks: int = 1

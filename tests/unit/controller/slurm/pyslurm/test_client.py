@@ -91,6 +91,9 @@ def job_with(**attributes: Any) -> SlurmJob:
 
 
 def test_a_held_job() -> None:
+    assert job_with(time_limit=90).latest_start_s is None
+    assert job_with(time_limit=90, deadline=10_000).latest_start_s == 4600.0
+    assert job_with(time_limit=90, time_limit_min=30, deadline=10_000).latest_start_s == 8200.0
     job = job_with(time_limit=90, constraints=["fast", "big"], licenses=["matlab:1"], account="ml")
     assert (job.key, job.phase, job.held, job.user, job.name) == (KEY, Phase.PENDING, True, "ann", "train")
     assert (job.time_limit_s, job.features, job.licenses, job.account) == (5400.0, "fast,big", "matlab:1", "ml")

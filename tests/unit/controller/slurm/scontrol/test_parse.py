@@ -38,6 +38,25 @@ def test_a_held_job() -> None:
     assert seen.allocated == ()
 
 
+@pytest.mark.parametrize(
+    ("deadline", "least", "limit", "latest_s"),
+    [
+        ("N/A", "N/A", "00:10:00", None),
+        (at(SUBMIT_S + 3600), "N/A", "00:10:00", SUBMIT_S + 3000),
+        (at(SUBMIT_S + 3600), "00:05:00", "00:10:00", SUBMIT_S + 3300),
+        (at(SUBMIT_S + 3600), "N/A", "UNLIMITED", SUBMIT_S + 3600),
+    ],
+)
+def test_a_deadline_is_kept_by_a_start_before_the_time_limit(
+    deadline: str, least: str, limit: str, latest_s: float | None
+) -> None:
+    line = job_line(time_limit=limit).replace("Deadline=N/A", f"Deadline={deadline}")
+
+    (found,) = parse_job(line.replace("TimeMin=N/A", f"TimeMin={least}"), CLOCK).jobs
+
+    assert found.latest_start_s == latest_s
+
+
 def test_a_running_job() -> None:
     seen = job(**RUNNING, time_limit="00:10:00")
     assert (seen.phase, seen.held, seen.time_limit_s) == (Phase.RUNNING, False, 600)
