@@ -19,7 +19,7 @@ from tests.parity.cases import SUBJECTS
 from tests.parity.judge.verdict import Verdict
 from tests.parity.many import play_all
 from tests.parity.report.page import page
-from tests.parity.report.record import read, write
+from tests.parity.report.record import Origin, OtherOriginError, commit_here, read, write
 from tests.parity.report.result import Run
 from tests.parity.report.table import summary, table
 
@@ -38,16 +38,21 @@ def main(arguments: list[str] | None = None) -> int:
     if problem := "; ".join(missing()) or _wrong_release(options.release, release) or ("" if cases else "no such case"):
         print(problem, file=sys.stderr)
         return 2
+    origin = Origin(commit_here(), release, options.policy)
+    try:
+        kept = read(options.record, origin) if options.record is not None else {}
+    except OtherOriginError as error:
+        print(error, file=sys.stderr)
+        return 2
     end_on_signals()  # the clusters go with the command
     begun_s = time.monotonic()
 
     def says(text: str) -> None:
         print(f"{time.monotonic() - begun_s:5.0f} s  {text}", file=sys.stderr, flush=True)
 
-    kept = read(options.record) if options.record is not None else {}
     run = Run(release, options.policy, play_all(cases, options.policy, says, options.lots, kept, release=release))
     if options.record is not None:
-        write(options.record, run.results)
+        write(options.record, run.results, origin)
     says(summary(run))
     _print(run, as_json=options.json, everything=options.all)
     if options.docs is not None:
@@ -101,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "--record",
         type=Path,
         metavar="FILE",
-        help="keep the outcomes there; cases that are not played keep those of before",
+        help="keep the outcomes there, with those of before; these must be of the same commit, release and policy",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases, and play none")
     return parser

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.parity.case import Limit, one, story
 from tests.parity.judge.rules import judge
 from tests.parity.judge.verdict import Judgement, Verdict
 from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
 from tests.parity.report.page import page
-from tests.parity.report.record import read, write
+from tests.parity.report.record import Origin, OtherOriginError, commit_here, read, write
 from tests.parity.report.result import Result, Run
 from tests.parity.report.table import summary, table
 
@@ -25,6 +29,7 @@ RESULTS = (
     Result("Another", one("equal", ""), judge(one("equal", ""), WAITS, WAITS), WAITS, WAITS),
     Result("Another", story("skipped"), Judgement(Verdict.SKIPPED, reason="no slurmdbd")),
 )
+ORIGIN = Origin("1a2b", "22.05.8", "fifo-skip")
 RUN = Run("22.05.8", "fifo-skip", RESULTS)
 
 
@@ -66,8 +71,29 @@ def test_the_exit_status_depends_on_what_is_worse_and_not_documented() -> None:
 
 def test_a_record_keeps_both_outcomes(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    assert read(path) == {}
-    write(path, RESULTS)
-    kept = read(path)
+    assert read(path, ORIGIN) == {}
+    write(path, RESULTS, ORIGIN)
+    kept = read(path, ORIGIN)
     assert set(kept) == {"worse", "known", "equal"}
     assert kept["worse"] == (REFUSED, WAITS)
+
+
+@pytest.mark.parametrize("other", [{"commit": "1a2b+"}, {"release": "26.05.5"}, {"policy": "backfill:order=slurm"}])
+def test_a_record_of_another_commit_release_or_policy_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
+    path = tmp_path / "record.json"
+    write(path, RESULTS, ORIGIN)
+
+    with pytest.raises(OtherOriginError, match="commit 1a2b, Slurm"):
+        read(path, replace(ORIGIN, **other))
+
+
+def test_a_record_without_an_origin_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"worse": {}}')
+
+    with pytest.raises(OtherOriginError, match="earlier version"):
+        read(path, ORIGIN)
+
+
+def test_the_commit_of_this_checkout_is_an_id_or_not_known() -> None:
+    assert re.fullmatch(r"([0-9a-f]{40}\+?)?", commit_here())

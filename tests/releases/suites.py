@@ -136,6 +136,7 @@ def _failures(cases: list[ET.Element]) -> Iterator[str]:
 def _parity(container: Container, release: str, subjects: tuple[str, ...], results: Path) -> Outcome:
     python = str(Path(sys.prefix).resolve() / "bin" / "python")
     only = [word for subject in subjects for word in ("--only", subject)]
+    (results / "parity.json").unlink(missing_ok=True)  # of an earlier run, of another commit perhaps
     record = ("--record", str(RESULTS / "parity.json"))
     done = container.run(
         python, "-m", "tests.parity", "--release", release, *only, *record, timeout_s=_SUITE_S, env=environment(),
