@@ -123,6 +123,17 @@ def test_a_hold_that_is_taken_back_leaves_the_job_to_headway(cluster: MiniCluste
     assert "held state" in scontrol(cluster, "release", job.id)
 
 
+def test_a_hold_by_root_is_recorded_and_its_release_takes_it_back(cluster: MiniCluster, stand_in: StandIn) -> None:
+    job = sbatch(cluster, "--gpus=1")
+    stand_in.lines()
+
+    assert scontrol(cluster, "hold", job.id, user="root") == ""
+    assert (stand_in.lines(), [path.name for path in stand_in.holds.iterdir()]) == ([f"user-hold {job.id}"], [job.id])
+    assert scontrol(cluster, "release", job.id, user="root") == ""
+    assert (stand_in.lines(), stand_in.written_holds()) == ([f"user-release {job.id}"], set())
+    assert Job(cluster, job.id).held, "it waits for its nodes as before"
+
+
 @pytest.mark.parametrize("verb", ["hold", "release"])
 def test_what_another_user_asks_for_is_refused_and_leaves_no_trace(
     cluster: MiniCluster, stand_in: StandIn, verb: str

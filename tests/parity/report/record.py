@@ -15,7 +15,10 @@ from tests.parity.report.result import Result
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the outcomes of one file have in common. Outcomes of two origins in one table would describe no version of Headway."""
+    """Version of Headway and Slurm to which all outcomes of one file belong.
+
+    Outcomes of two origins in one table would describe no version of Headway.
+    """
 
     commit: str
     """Commit of this checkout, with a "+" if files other than documents were changed since; empty if it is not known."""
