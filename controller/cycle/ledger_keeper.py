@@ -157,7 +157,11 @@ class LedgerKeeper:
             not_booted = nodes_not_booted(former, snapshot.nodes)
             refused = self._ledger.refusals.get(former.key)
             served = served_after(former, job, self._ledger, snapshot.time_s, has_begun=not not_booted)
+            pin = self._ledger.pins.get(former.key)
             self._ledger.succeed(former.key, job.key, served)
+            if pin is not None and job.key == former.key and job.phase.occupies_nodes:
+                # While its last run ends, the nodes of the pin tell the job from another one with its id, also after a restart.
+                self._ledger.pins[job.key] = pin
             pause = requeued_at_once(served.short_runs, snapshot.time_s)
             if (refusal := after_requeue(pause, refused, not_booted, snapshot.time_s)) is not None:
                 self._ledger.refusals[job.key] = refusal

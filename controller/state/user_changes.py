@@ -62,8 +62,10 @@ def shows_other_nodes(job: SlurmJob, pin: PinRecord) -> bool:
 
 def note_change_of_restored(job: SlurmJob, ledger: Ledger) -> bool:
     """Keep the number of GPUs that the user of a pending job without a pin has set. Returns whether there was one."""
-    original, shown = ledger.originals.get(job.key), job.request
-    if original is None or job.key in ledger.pins or job.phase is not Phase.PENDING or _is_resized(job, ledger):
+    original, pin, shown = ledger.originals.get(job.key), ledger.pins.get(job.key), job.request
+    if original is None or (pin is not None and pin.restarts == job.restarts):
+        return False
+    if job.phase is not Phase.PENDING or _is_resized(job, ledger):
         return False
     if set(shown.required_nodes) != set(original.required_nodes) or _form(shown) != _form(original):
         return False

@@ -515,3 +515,26 @@ async def test_a_job_that_was_requeued_and_changed_before_it_was_read_leaves_its
     assert world.phase(key) is Phase.RUNNING
     assert list(world.nodes(key).values()) == [4]
     assert node not in world.nodes(key)
+
+
+async def test_a_job_that_was_changed_while_its_run_ended_is_the_same_job_for_the_next_controller(
+    tmp_path: Path,
+) -> None:
+    """The controller has seen that it is requeued, and is started again before the job waits."""
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, request=sbatch_request(gpus=11, nodes=(1, 4)))
+    await world.go_on(5)
+    assert len(world.nodes(key)) == 2
+    await world.slurm.client.requeue_hold([key])
+    await world.turn()
+    assert world.phase(key) is Phase.COMPLETING
+    world.alive = False
+    await world.clock.advance(60.0)
+    lower(world, key, 1, "TresPerJob")
+    world.alive = True
+    world.restart()
+
+    await world.go_on(60)
+
+    assert list(world.nodes(key).values()) == [1]
+    assert world.slurm.job(key.job_id).request.min_nodes == 1
