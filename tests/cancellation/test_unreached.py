@@ -62,7 +62,10 @@ EXCEPTIONS = {
     "controller/forecast/service.py": (3, "a process that needs seconds to begin"),
     "controller/slurm/accounting.py": (2, _REAL_SLURM),
     "controller/slurm/pyslurm/client.py": (3, _RARE),
-    "controller/slurm/scontrol/client.py": (7, _RARE),
+    "controller/slurm/scontrol/client.py": (
+        9,
+        "a failure that no run has, and associations, of which the emulated Slurm has none",
+    ),
     "controller/slurm/select.py": (3, _REAL_SLURM),
     "controller/slurm/time_limit.py": (1, "a program that is ended because its call was cut"),
     "controller/slurm/updates/verbs.py": (7, _RARE),

@@ -7,8 +7,10 @@ from collections import Counter
 from tests.campaign.play import play
 from tests.campaign.plot.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
 
-_MANY = 5
-"""A fault that happens so often takes effect at least once."""
+_MANY = 8
+"""A fault that happens so often takes effect at least once, by all likelihood."""
+_SELDOM = {"task_fails": 24}
+"""The same of those that seldom do: a task that has just failed, or that waits, does not fail."""
 _injected: Counter[str] = Counter()
 _effects: Counter[str] = Counter()
 
@@ -26,4 +28,6 @@ def check_story(seed: int) -> None:
 
 def check_effects() -> None:
     """Check that none of the kinds of faults was without any effect in the stories that this process has played."""
-    assert [verb for verb, times in _injected.items() if times >= _MANY and not _effects[verb]] == []
+    many = [verb for verb, times in _injected.items() if times >= _SELDOM.get(verb, _MANY)]
+    assert many, "too few stories"
+    assert [verb for verb in many if not _effects[verb]] == []

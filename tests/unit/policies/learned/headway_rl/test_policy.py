@@ -138,9 +138,9 @@ def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_mean
     assert set(impatient.decide(state_of([Node()] * 2, jobs, time_s=9000.0)).allocation) == {0, 2}
 
 
-@pytest.mark.parametrize("days", [1.0, 1.2, 3.0, math.nan])
-def test_a_job_that_was_late_when_it_started_is_not_stopped_although_its_estimate_grows(days: float) -> None:
-    """The job started after 11 days of waiting, when its estimate was one day."""
+@pytest.mark.parametrize("days", [0.5, 1.0, math.nan])
+def test_a_late_job_that_runs_is_not_stopped(days: float) -> None:
+    """The job started after 11 days of waiting."""
     day_s = 86_400.0
     runs = Job(gpus=8, occupied={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
     state = state_of([Node()], [(runs, QUIET), *[(Job(gpus=1, estimate_s=600.0), QUIET)] * 8], time_s=11.1 * day_s)
