@@ -17,6 +17,7 @@ import signal
 import sys
 import threading  # noqa: F401 - Python takes the thread that imports it first for the main thread: it must not be ours
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
 from .batch_size import hook_loaders
@@ -64,6 +65,7 @@ class ProcessHook:
 
     def start(self) -> None:
         """Install all hooks, and start the thread."""
+        _prepare_end_of_threads()
         self.guard.install()
         self.counter.set_first_step_callback(self._wake)
         _hook_optimizers(self.counter)
@@ -232,6 +234,18 @@ class ProcessHook:
                 self.client.send_last()
         except Exception:
             pass
+
+
+def _prepare_end_of_threads() -> None:
+    """Have glibc load now what it needs to end a thread.
+
+    Our thread may still run when Python ends, and is ended then. If no descriptor is free at that time, glibc cannot load that
+    library any more, and ends the whole process (SIGABRT). `backtrace` needs the same library.
+    """
+    with suppress(Exception):
+        import ctypes  # torch has imported it
+
+        ctypes.CDLL(None).backtrace((ctypes.c_void_p * 1)(), 1)
 
 
 _hook: Optional[ProcessHook] = None

@@ -328,10 +328,14 @@ print(sizes, got, len(pairs))
 
 
 def test_limits_of_the_process(agent: Agent, program: Program) -> None:
+    """Threads that still run when Python ends, as ours may, do not end it by SIGABRT."""
     done = program.run(
         MODEL
         + """
-import resource
+import _thread, resource, time
+def late():
+    while True: time.sleep(0.001)
+for _ in range(20): _thread.start_new_thread(late, ())
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 """
