@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 import termios
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,10 +117,12 @@ def forget_lease_of_another_user(path: Path, uid: int) -> None:
     """Remove a lease that a controller of another user than this one has left; new jobs pass until the next lease.
 
     By that lease job_submit.lua would take the changes of this controller for those of an operator (see modify_by_root there).
+    Where it cannot be removed, this controller cannot write its own either, and reports that.
     """
     lease = read_lease(path)
     if lease is not None and lease.controller_uid != uid:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
 
 
 def parse_lease(text: str) -> Lease | None:

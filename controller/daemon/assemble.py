@@ -64,7 +64,6 @@ async def run_controller(path: Path) -> None:
     if not await _works_now(leadership, settings, notifier):
         log.info("stopped")
         return
-    forget_lease_of_another_user(settings.lease_path, os.getuid())
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(closing(open_journal(settings.journal_path, leadership)))
         turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock, permitted=leadership.check)
@@ -108,11 +107,17 @@ async def run_controller(path: Path) -> None:
 
 
 async def _works_now(leadership: Leadership, settings: ControllerSettings, notifier: Notifier) -> bool:
-    """Stand by until this controller works; meanwhile export that it stands by. Returns False after SIGTERM."""
+    """Stand by until this controller works; meanwhile export that it stands by. Returns False after SIGTERM.
+
+    When it works, no lease of a controller of another user is left.
+    """
     stop = asyncio.Event()
     metrics = partial(serve_standby_metrics, settings.metrics_address, leadership.cluster or "")
     with stop_signals(stop.set, lambda: log.info("reload_not_needed", reason="this controller stands by")):
-        return await leadership.stand_by(settings.runtime_dir, notifier, stop, metrics)
+        works = await leadership.stand_by(settings.runtime_dir, notifier, stop, metrics)
+    if works:
+        forget_lease_of_another_user(settings.lease_path, os.getuid())
+    return works
 
 
 def open_journal(path: Path, leadership: Leadership) -> Journal:

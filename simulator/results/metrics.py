@@ -198,9 +198,7 @@ def summary(result: Result) -> dict[str, Figure]:
         "decision_p99_ms": decision_ms(result, 99),
         "wall_s": result.wall_s,
         "jobs_per_s": len(result) / result.wall_s if result.wall_s else None,
-        "guarded_share": _share(result.guarded, result.decisions),
-        "outside_share": _share(result.outside, result.decisions),
-        "guarded_inside_share": _share(result.guarded_inside, result.decisions - result.outside),
+        **_guard_shares(result),
         "avg_first_wait_s": average_first_wait_s(own),
         "effectiveness": effectiveness(own),
         "avg_slowdown": _mean(slowdown),
@@ -229,6 +227,14 @@ def summary(result: Result) -> dict[str, Figure]:
 def _of_cluster(result: Result, gpu_ns: IntColumn | FloatColumn) -> float | None:
     whole = float(result.node_gpus.sum()) * result.makespan_ns
     return float(gpu_ns.astype(np.float64).sum()) / whole if whole else None
+
+
+def _guard_shares(result: Result) -> dict[str, float | None]:
+    return {
+        "guarded_share": _share(result.guarded, result.decisions),
+        "outside_share": _share(result.outside, result.decisions),
+        "guarded_inside_share": _share(result.guarded_inside, result.decisions - result.outside),
+    }
 
 
 def _share(part: int, whole: int) -> float | None:
