@@ -12,7 +12,14 @@ from collections.abc import Callable
 from functools import partial
 
 from controller.slurm.embedded.faults import FaultKind
-from tests.campaign.plot.other_processes import end_policy, end_watchdog, stop_agent, stop_policy, stop_watchdog
+from tests.campaign.plot.other_processes import (
+    end_policy,
+    end_watchdog,
+    policy_fails,
+    stop_agent,
+    stop_policy,
+    stop_watchdog,
+)
 from tests.campaign.world.cluster import Cluster
 from tests.campaign.world.journal_disk import damage_rows, set_version
 from tests.campaign.world.lies import lie
@@ -132,20 +139,6 @@ def task_fails(cluster: Cluster, pick: int) -> bool:
         if names:
             raised = partial(cluster.took_effect, "task_fails")
             cluster.process.fail(names[pick % len(names)], InjectedError("injected"), raised)
-    return False
-
-
-def policy_fails(cluster: Cluster, mood: str, seconds: float) -> bool:
-    """Make the policy server absent, slow or unhealthy for a while, or let it send invalid answers."""
-    server = cluster.servers[cluster.current_policy]
-    server.mood = mood
-    before = server.asked
-
-    def end() -> None:
-        cluster.took_effect("policy_fails", times=int(server.asked > before))
-        server.recover()
-
-    asyncio.get_running_loop().call_later(seconds, end)
     return False
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.campaign.plot.story import Step
 from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.policy import StoryServer
 
 
 def stop_watchdog(cluster: Cluster, seconds: float, awaits: int = 0) -> bool:
@@ -45,14 +46,27 @@ def stop_policy(cluster: Cluster, seconds: float) -> bool:
     """Send SIGSTOP to the policy server, and SIGCONT after a while: calls that still wait then are answered."""
     server = cluster.servers[cluster.current_policy]
     server.stop()
+    _later(cluster, "stop_policy", server, seconds, server.cont)
+    return False
+
+
+def policy_fails(cluster: Cluster, mood: str, seconds: float) -> bool:
+    """Make the policy server absent, slow or unhealthy for a while, or let it send invalid answers."""
+    server = cluster.servers[cluster.current_policy]
+    server.mood = mood
+    _later(cluster, "policy_fails", server, seconds, server.recover)
+    return False
+
+
+def _later(cluster: Cluster, fault: str, server: StoryServer, seconds: float, end: Callable[[], None]) -> None:
+    """Call `end` after a while. The fault has taken effect if the server was asked meanwhile."""
     before = server.asked
 
-    def continue_() -> None:
-        cluster.took_effect("stop_policy", times=int(server.asked > before))
-        server.cont()
+    def now() -> None:
+        cluster.took_effect(fault, times=int(server.asked > before))
+        end()
 
-    asyncio.get_running_loop().call_later(seconds, continue_)
-    return False
+    asyncio.get_running_loop().call_later(seconds, now)
 
 
 def end_policy(cluster: Cluster, back_in_s: float) -> bool:
