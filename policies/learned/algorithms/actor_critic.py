@@ -23,6 +23,7 @@ from torch import Tensor
 
 from policies.learned.algorithms.advantage import gae
 from policies.learned.algorithms.distribution import Categorical, DistributionOf
+from policies.learned.algorithms.losses import actor_critic_losses, descend
 from policies.learned.algorithms.networks import ActorCritic, rows_of, tensors, values_after_steps
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.algorithms.rollout import Array, Flags, Observations, Rollout
@@ -139,14 +140,7 @@ class AdvantageActorCritic:
         settings = self.settings
         logits, values = self.network(rows["seen"])
         distribution = self._distribution(logits, rows.get("masks"))
-        advantages = returns - (values.detach() if baseline is None else baseline)
-        policy_loss = -(distribution.log_prob(rows["actions"]) * advantages).mean()
-        value_loss = (values - returns).square().mean() if baseline is None else torch.zeros(())
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.max_grad_norm)
-        self._optimizer.step()
-        losses = (float(each.detach()) for each in (policy_loss, value_loss, entropy))
-        return dict(zip(LOSSES, losses, strict=True))
+        losses = actor_critic_losses(distribution, rows["actions"], values, returns, baseline)
+        loss = losses.policy + settings.value_weight * losses.value - settings.entropy_weight * losses.entropy
+        descend(loss, self._optimizer, self.network.parameters(), settings.max_grad_norm)
+        return dict(zip(LOSSES, (float(each.detach()) for each in losses), strict=True))

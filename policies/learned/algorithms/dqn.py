@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.learned.algorithms.distribution import IMPOSSIBLE
+from policies.learned.algorithms.losses import descend
 from policies.learned.algorithms.networks import QFunction
 from policies.learned.algorithms.replay import PrioritizedReplay
 
@@ -99,11 +100,8 @@ class Dqn(Generic[Network]):
         )
         loss = (torch.from_numpy(sample.weights).float() * each).mean()
         margin_loss = self._margins(values, taken, rows).mean()
-        self._optimizer.zero_grad()
-        (loss + settings.margin_weight * margin_loss).backward()  # type: ignore[no-untyped-call]
         # Only what is learned: gradients of other parameters are never cleared, and would grow into the norm.
-        torch.nn.utils.clip_grad_norm_(self._learned, settings.max_grad_norm)
-        self._optimizer.step()
+        descend(loss + settings.margin_weight * margin_loss, self._optimizer, self._learned, settings.max_grad_norm)
         self.memory.update(sample.indices, errors.detach().abs().numpy())
         if settings.tau:
             self._move_target(settings.tau)

@@ -24,6 +24,7 @@ from torch import Tensor
 from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import discounts, gae
 from policies.learned.algorithms.distribution import Categorical, DistributionOf
+from policies.learned.algorithms.losses import clipped_surrogate, descend
 from policies.learned.algorithms.networks import ActorCritic, rows_of, tensors, values_after_steps
 from policies.learned.algorithms.rollout import Array, Flags, Observations, Rollout
 
@@ -125,22 +126,15 @@ class Ppo:
         distribution = self._distribution(logits, rows.get("masks"))
         choices = distribution.has_choice.float()
         share = choices / choices.sum().clamp(min=1.0)
-        change = distribution.log_prob(rows["actions"]) - rows["log_probs"]
-        ratio = change.exp()
-        clipped = ratio.clamp(1 - settings.clip_range, 1 + settings.clip_range)
-        advantages = normalized(rows["advantages"], share)
-        policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
+        log_probs, advantages = distribution.log_prob(rows["actions"]), normalized(rows["advantages"], share)
+        terms = clipped_surrogate(log_probs, rows["log_probs"], advantages, settings.clip_range)
+        policy_loss = -(share * terms.objective).sum()
         # In units of how much returns differ: rewards have any unit, and weights of losses then mean the same for all.
         value_loss = (values - rows["returns"]).square().mean() / spread(rows["returns"])
         entropy = (share * distribution.entropy()).sum()
         loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.max_grad_norm)
-        self._optimizer.step()
-        with torch.no_grad():
-            kl = (share * (ratio - 1 - change)).sum()
-            cut = (share * ((ratio - 1).abs() > settings.clip_range)).sum()
+        descend(loss, self._optimizer, self.network.parameters(), settings.max_grad_norm)
+        kl, cut = (share * terms.kl).sum(), (share * terms.is_clipped).sum()
         return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
 
 

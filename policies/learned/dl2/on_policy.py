@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
+from policies.learned.algorithms.losses import clipped_surrogate, descend
 from policies.learned.dl2.credit import Credit, Floats, Slot, credit_of, values_at_begin
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
@@ -162,18 +163,12 @@ class OnPolicyLearning:
         """Make a gradient step of the policy network; return its loss, the entropy, and the divergence from the old policy."""
         recipe = self._recipe
         distribution = Categorical(self._network.logits(rows["seen"]), rows["masks"])
-        change = distribution.log_prob(rows["actions"]) - rows["log_probs"]
-        ratio = change.exp()
-        clipped = ratio.clamp(1 - recipe.clip_range, 1 + recipe.clip_range)
-        policy_loss = -torch.min(ratio * rows["advantages"], clipped * rows["advantages"]).mean()
-        entropy = distribution.entropy().mean()
-        self.optimizer.zero_grad()
-        (policy_loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._network.actor.parameters(), recipe.max_grad_norm)
-        self.optimizer.step()
-        with torch.no_grad():
-            kl = (ratio - 1 - change).mean()
-        return float(policy_loss.detach()), float(entropy.detach()), float(kl)
+        log_probs = distribution.log_prob(rows["actions"])
+        terms = clipped_surrogate(log_probs, rows["log_probs"], rows["advantages"], recipe.clip_range)
+        policy_loss, entropy = -terms.objective.mean(), distribution.entropy().mean()
+        loss = policy_loss - entropy_weight * entropy
+        descend(loss, self.optimizer, self._network.actor.parameters(), recipe.max_grad_norm)
+        return float(policy_loss.detach()), float(entropy.detach()), float(terms.kl.mean())
 
 
 def _note_rewards(slot: Slot, of_actions: list[float]) -> None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
+from policies.learned.algorithms.losses import actor_critic_losses, descend
 from policies.learned.marl.network import MarlNetwork
 from policies.learned.marl.playing import END, Array, Decisions
 from policies.learned.marl.recipe import Recipe
@@ -46,13 +47,11 @@ class ActorCritic:
     def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float, float]:
         logits, values = self._network.decide(*played.rows(rows))
         distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
-        delta = returns - values
-        policy_loss = -(delta.detach() * distribution.log_prob(torch.from_numpy(played.actions[rows]))).mean()
-        value_loss = delta.square().mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + value_loss - self._recipe.entropy_weight * entropy
-        _descend(self._network, self._optimizer, loss, self._recipe.max_grad_norm)
-        return float(policy_loss.detach()), float(value_loss.detach()), float(entropy.detach())
+        losses = actor_critic_losses(distribution, torch.from_numpy(played.actions[rows]), values, returns)
+        loss = losses.policy + losses.value - self._recipe.entropy_weight * losses.entropy
+        descend(loss, self._optimizer, self._network.parameters(), self._recipe.max_grad_norm)
+        policy, value, entropy = (float(each.detach()) for each in losses)
+        return policy, value, entropy
 
 
 class Imitation:
@@ -81,7 +80,7 @@ class Imitation:
         distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
         loss = -(wanted * distribution.log_probs).sum(1).mean()
         both = loss + (returns - values).square().mean()
-        _descend(self._network, self.optimizer, both, self._recipe.max_grad_norm)
+        descend(both, self.optimizer, self._network.parameters(), self._recipe.max_grad_norm)
         with torch.no_grad():
             chosen = scores.gather(1, distribution.mode().unsqueeze(1)).squeeze(1)
             agree = chosen <= scores.amin(1) + 1e-9
@@ -93,10 +92,3 @@ def _returns(played: Decisions, gamma: float) -> npt.NDArray[np.float32]:
     after = np.where(played.following == END, 0.0, played.values[np.maximum(played.following, 0)])
     found: npt.NDArray[np.float32] = (played.rewards + gamma * after).astype(np.float32)
     return found
-
-
-def _descend(network: MarlNetwork, optimizer: torch.optim.Optimizer, loss: Tensor, most: float) -> None:
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(network.parameters(), most)
-    optimizer.step()
