@@ -37,6 +37,7 @@ def test_some_days_of_a_cluster() -> None:
     assert list(map(str, violations)) == []
     assert all(day.jobs > 20 and day.descriptors < before + 50 for day in days)
     assert days[1].reports > days[0].reports > 100
+    assert (days[1].threads, days[1].children) <= (days[0].threads, days[0].children), "none is left behind by a day"
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ _SCRIPT = """#!/bin/bash
 trap '' USR1
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
-srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 python job.py {name} {arguments}
+srun {tasks} python job.py {name} {arguments}
 """
 
 
@@ -47,13 +47,20 @@ class LiveCluster:
     _deciding: str = "policy"
     """The process of the policy server that decides."""
 
-    def submit(self, name: str, options: Sequence[str], arguments: str) -> None:
-        """Run sbatch as an ordinary user, with these options and arguments of the training program; one task for each node.
+    def submit(
+        self,
+        name: str,
+        options: Sequence[str],
+        arguments: str,
+        tasks: str = "--ntasks=$SLURM_NNODES --ntasks-per-node=1",
+    ) -> None:
+        """Run sbatch as an ordinary user, with these options and arguments of the training program.
 
-        Raises ExperimentError for a name that has been used.
+        `tasks` are options of srun; by default there is one task for each node. Raises ExperimentError for a name that has
+        been used.
         """
         lines = "\n".join(f"#SBATCH {option}" for option in options)
-        script = _SCRIPT.format(name=name, options=lines, arguments=arguments)
+        script = _SCRIPT.format(name=name, options=lines, arguments=arguments, tasks=tasks)
         values = {**jobpython.user_environment(), **self.cluster.env}
         argv = ("env", "-i", *(f"{key}={value}" for key, value in values.items()), "sbatch", "--parsable")
         self._run_sbatch(name, *argv, stdin=script)

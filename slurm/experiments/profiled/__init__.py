@@ -1,0 +1,1 @@
+"""SCHED2's k = 4 profiled placements on a real Slurm, measured by agents (docs/policies/sched2.md)."""
