@@ -111,8 +111,8 @@ class Recipe:
     value_baseline: bool = True
     """Subtract the value of the state from the return; False: an exponential moving average of rewards."""
     clusters: int = 1
-    """Number of clusters of federated training, among which the environments are divided. Each has a memory of its own; all
-    make gradient steps on the same networks."""
+    """Number of clusters of federated training (A3C), among which the environments are divided: `envs` is for all of them. Each
+    has a memory and a copy of the networks of its own (`reinforcement.clusters`)."""
     critic_learning_rate: float = 1e-3
     """With ppo: Adam's learning rate of the value network."""
     passes: int = 4

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from policies.errors import TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import FLAT, DL2Network
-from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import ENGINE, JOB, PAPER_RECIPE, PPO, PPORecipe, Recipe
+from policies.learned.dl2.reinforcement.on_policy import OnPolicyLearning
+from policies.learned.dl2.reinforcement.slots import SlotLearning
 from policies.learned.dl2.serving import Served
-from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.teachers import actions_of

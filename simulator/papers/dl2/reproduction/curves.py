@@ -42,13 +42,14 @@ def curve_of(folder: Path) -> Curve:
     return [(steps, round(value / _HOUR_S, 3)) for steps, value in found]
 
 
-def progress(title: str, names: Sequence[str]) -> Picture:
-    """Return a picture of the stored curves of these trainings."""
+def progress(title: str, names: Sequence[str], clusters: Sequence[int] = ()) -> Picture:
+    """Return a picture of the stored curves of these trainings. With `clusters`, steps are divided by their number."""
 
     def draw(axes: Any, _results: ExperimentResults) -> None:
-        for name, colour in zip(names, COLOURS, strict=False):
+        for name, colour, share in zip(names, COLOURS, clusters or [1] * len(names), strict=False):
             if curve := stored_curves().get(name):
-                axes.plot(*zip(*curve, strict=True), "o-", markersize=3, color=colour, label=name)
+                steps, hours = zip(*curve, strict=True)
+                axes.plot([each / share for each in steps], hours, "o-", markersize=3, color=colour, label=name)
         axes.set_xlabel("gradient steps", fontsize=9)
         axes.set_ylabel("average JCT on validation traces, h", fontsize=9)
         axes.legend(frameon=False, fontsize=7)

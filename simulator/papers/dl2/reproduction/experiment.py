@@ -119,7 +119,8 @@ _TRAININGS = (
         0.0,
     ),
     (LAYERS[2], "against other numbers of layers (figure 19c)", (NEURONS[128], LAYERS[3]), None, 0.0),
-    *((name, "against one cluster (figure 19)", (FIFO_TAUGHT,), 0.0, _SAME) for name in CLUSTERS.values()),
+    *((CLUSTERS[number], "against one cluster (figure 19e)", (CLUSTERS[1],), 0.0, _SAME) for number in (2, 4)),
+    (CLUSTERS[1], "against the supervised phase alone", (DRF_ALONE,), None, 0.0),
 )
 """The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-fifo`."""
 
@@ -216,6 +217,7 @@ def pictures(results: ExperimentResults) -> list[Picture]:
     return [
         progress("As figure 10", (DRF_ALONE, REINFORCED, PAPER, FIFO_TAUGHT, PPO)),
         progress("As figure 17", (FIFO_TAUGHT, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
+        progress("Figure 19e, by steps of each cluster", tuple(CLUSTERS.values()), tuple(CLUSTERS)),
     ] + [
         scatter(f"As figure 9: {setting.name}", setting.name, "utilization", "avg_jct_s", labels, _HOUR_S)
         for setting in results.experiment.settings

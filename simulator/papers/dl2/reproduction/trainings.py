@@ -43,7 +43,9 @@ JOBS = {number: f"j-{number}" for number in (5, 10)}
 NEURONS = {number: f"one-layer-{number}" for number in (64, 128, 256, 512)}
 LAYERS = {2: "two-layers-128", 3: "three-layers-128"}
 """Trainings with 128 neurons by the number of layers; that of one layer is in `NEURONS`."""
-CLUSTERS = {number: f"clusters-{number}" for number in (2, 4)}
+CLUSTERS = {number: f"clusters-{number}" for number in (1, 2, 4)}
+"""Trainings in so many clusters. A round has as many slots of each cluster, so K clusters make K times the gradient steps."""
+_ENVS_OF_CLUSTER = 4
 _SHORT = "rounds=8"
 """Rounds of reinforcement learning of all trainings but `dl2`."""
 _FIFO, _SRTF = ("teacher=fifo", _SHORT), ("teacher=srtf", _SHORT)
@@ -91,7 +93,10 @@ TRAININGS = {
         for number, name in LAYERS.items()
     },
     **{
-        name: _by_fifo(f"replay memories of {number} clusters (A3C, 6.5.2)", f"clusters={number}")
+        name: Training(
+            (f"start=trained/{DRF_ALONE}", f"clusters={number}", f"envs={_ENVS_OF_CLUSTER * number}", "rounds=12"),
+            f"{DRF_ALONE} continued by actor-critic in {number} clusters, by A3C (6.5.2)",
+        )
         for number, name in CLUSTERS.items()
     },
 }

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from policies.errors import TrainingError
-from policies.learned.dl2.credit import Slot, credit_of, values_at_begin
 from policies.learned.dl2.network import SHARED, DL2Network
-from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import PPO, Recipe
+from policies.learned.dl2.reinforcement.credit import Slot, credit_of, values_at_begin
+from policies.learned.dl2.reinforcement.on_policy import OnPolicyLearning
 from policies.learned.dl2.shared_network import SharedNetwork
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import smoothed

@@ -11,9 +11,9 @@ import torch
 
 import simulator.envs  # noqa: F401 - registers the environments
 from policies.errors import TrainingError
-from policies.learned.dl2.exploration import explored, mended
 from policies.learned.dl2.recipe import Recipe
-from policies.learned.dl2.slots import _Slot
+from policies.learned.dl2.reinforcement.exploration import explored, mended
+from policies.learned.dl2.reinforcement.slots import _Slot
 from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 from policies.learned.dl2.teachers import actions_of
 from policies.learned.dl2.without_bundle import ServedWithoutBundle

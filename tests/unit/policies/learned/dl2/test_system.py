@@ -13,10 +13,10 @@ import torch
 
 from policies.errors import TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import SHARED, DL2Network
-from policies.learned.dl2.on_policy import OnPolicyLearning
 from policies.learned.dl2.recipe import PPO, Recipe
+from policies.learned.dl2.reinforcement.on_policy import OnPolicyLearning
+from policies.learned.dl2.reinforcement.slots import SlotLearning
 from policies.learned.dl2.serving import Served
-from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup
@@ -194,7 +194,7 @@ def learned(recipe: Recipe) -> tuple[SlotLearning, DL2Network, dict[str, torch.T
 
 
 def rows_of(learning: SlotLearning, cluster: int = 0) -> dict[str, weights.Array]:
-    columns: dict[str, weights.Array] = learning.memories[cluster].state_dict()["columns"]
+    columns: dict[str, weights.Array] = learning.clusters[cluster].memory.state_dict()["columns"]
     return columns
 
 
@@ -220,7 +220,7 @@ def test_samples_are_used_no_more_often_than_the_recipe_says() -> None:
         envs = found.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent)
         learning = SlotLearning(envs, columns, DL2Network(columns, recipe.neurons, recipe.layers), recipe, seed=1)
         updates = learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"]
-        samples = len(learning.memories[0])
+        samples = len(learning.clusters[0].memory)
     finally:
         found.close()
     assert samples / recipe.batch - 2 <= updates <= samples / recipe.batch
@@ -259,7 +259,7 @@ def test_a_round_reports_the_share_of_poor_states_with_and_without_exploration()
 
 def test_without_replay_a_step_is_on_the_slot_alone() -> None:
     learning, *_ = learned(replace(RECIPE, replay=False))
-    assert len(learning.memories[0]) == 0
+    assert len(learning.clusters[0].memory) == 0
 
 
 def test_without_a_value_baseline_the_value_network_does_not_learn() -> None:

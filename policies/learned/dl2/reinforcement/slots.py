@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from policies.learned.algorithms.actor_critic import LOSSES, ActorCriticSettings, AdvantageActorCritic
+from policies.learned.algorithms.actor_critic import LOSSES, ActorCriticSettings
 from policies.learned.algorithms.distribution import Categorical
 from policies.learned.algorithms.replay import PrioritizedReplay
-from policies.learned.dl2.exploration import explored, mended
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import JOB, Recipe
+from policies.learned.dl2.reinforcement.clusters import Cluster
+from policies.learned.dl2.reinforcement.exploration import explored, mended
 from policies.learned.dl2.state_columns import StateColumns, States
 
 
@@ -42,18 +43,12 @@ class SlotLearning:
     ) -> None:
         """The environments begin anew in the step in which they end, and report the end of a slot."""
         self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=True)
-        self.memories = [
-            PrioritizedReplay(recipe.replay_capacity, seed=seed + cluster, alpha=0.0, anneal=1)
-            for cluster in range(recipe.clusters)
-        ]
-        """Samples of each cluster; environment i is of cluster i modulo their number."""
-        self._network = network
         self._envs: Any = envs
         self._columns = columns
         self._recipe = recipe
         self._random = torch.Generator()
-        self._uses_left = 0.0
-        """Samples that gradient steps may still use."""
+        self._uses_left = [0.0] * recipe.clusters
+        """Samples of each cluster that gradient steps may still use."""
         self._states = self._poor = 0
         """States of the present round in which actions were taken, and those of them that are poor."""
         settings = ActorCriticSettings(
@@ -62,12 +57,25 @@ class SlotLearning:
             max_grad_norm=recipe.max_grad_norm,
             value_baseline=recipe.value_baseline,
         )
-        self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random, values=network.values)
+        self.clusters = [
+            Cluster(
+                network,
+                self.optimizer,
+                settings,
+                self._random,
+                PrioritizedReplay(recipe.replay_capacity, seed=seed + number, alpha=0.0, anneal=1),
+                is_alone=recipe.clusters == 1,
+            )
+            for number in range(recipe.clusters)
+        ]
+        """Environment i is of cluster i modulo their number."""
 
     def parts(self) -> dict[str, Any]:
         """Return what a training keeps, besides the network, in order to be continued."""
-        memories = {f"memory{cluster or ''}": memory for cluster, memory in enumerate(self.memories)}
-        return {"optimizer": self.optimizer, "average": self._algorithm.average, **memories}
+        parts: dict[str, Any] = {"optimizer": self.optimizer}
+        for number, cluster in enumerate(self.clusters):
+            parts |= {f"average{number or ''}": cluster.algorithm.average, f"memory{number or ''}": cluster.memory}
+        return parts
 
     def run_round(
         self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool, number: int = 0
@@ -79,11 +87,9 @@ class SlotLearning:
         jobs, whatever the agent does.
         """
         self._random.manual_seed(int(rng.integers(1 << 31)))
-        self._uses_left = 0.0
+        self._uses_left = [0.0] * len(self.clusters)
         self._states = self._poor = 0
-        self._network.actor.requires_grad_(not critic_only)
-        settings = self._algorithm.settings
-        self._algorithm.settings = replace(settings, entropy_weight=self._recipe.entropy_weight_in(number))
+        self._begin(critic_only=critic_only, number=number)
         envs = self._envs
         slots = [_Slot() for _ in range(envs.num_envs)]
         losses: list[dict[str, float]] = []
@@ -107,17 +113,30 @@ class SlotLearning:
                     info = infos["final_info"] if terminated[row] else infos
                     of_actions = self._rewards(rewards[row], info, row)
                     found = slot.rows(of_actions, following[row], terminated=bool(terminated[row]))
-                    losses += self._learned(found, self.memories[row % len(self.memories)])
+                    losses += self._learned(found, row % len(self.clusters))
             goes_on &= ~(terminated | truncated)
             states = following
-        self._network.actor.requires_grad_(True)
+        for cluster in self.clusters:
+            cluster.train_actor(True)
         means = {name: float(np.mean([each[name] for each in losses] or [0.0])) for name in LOSSES}
         return {**means, "updates": float(len(losses)), "poor": self._poor / self._states}
 
+    def _begin(self, *, critic_only: bool, number: int) -> None:
+        """Prepare every cluster for a round. The shared network may have been changed: by the supervised phase, or by the
+        continuation of a training."""
+        weight = self._recipe.entropy_weight_in(number)
+        for cluster in self.clusters:
+            cluster.synchronize()
+            cluster.train_actor(not critic_only)
+            cluster.algorithm.settings = replace(cluster.algorithm.settings, entropy_weight=weight)
+
     def _actions(self, states: States, masks: npt.NDArray[np.bool_], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        seen, possible, count = torch.from_numpy(states), torch.from_numpy(masks), len(self.clusters)
+        actions = np.empty(len(states), dtype=np.int64)
         with torch.inference_mode():
-            distribution = Categorical(self._network.logits(torch.from_numpy(states)), torch.from_numpy(masks))
-            actions: npt.NDArray[np.int64] = distribution.sample(self._random).numpy()
+            for number, cluster in enumerate(self.clusters):
+                logits = cluster.network.logits(seen[number::count])
+                actions[number::count] = Categorical(logits, possible[number::count]).sample(self._random).numpy()
         instead = mended(self._columns, states, masks, self._recipe.ratio)
         self._states += len(states)
         self._poor += int((instead >= 0).sum())
@@ -130,19 +149,22 @@ class SlotLearning:
         found = info["action_rewards"][row] if self._recipe.reward == JOB else [reward]
         return np.array(found, dtype=np.float32) * np.float32(self._recipe.reward_scale)
 
-    def _learned(self, rows: dict[str, npt.NDArray[Any]], memory: PrioritizedReplay) -> list[dict[str, float]]:
-        """Keep the samples of a slot, and make its gradient step.
+    def _learned(self, rows: dict[str, npt.NDArray[Any]], number: int) -> list[dict[str, float]]:
+        """Keep the samples of a slot of that cluster, and make its gradient step.
 
         There is none while the memory has less than a batch, nor while steps have used the samples more often than the recipe says.
         """
-        if not self._recipe.replay:
-            return [self._algorithm.update_on(rows)]
-        memory.add(rows)
-        self._uses_left = min(self._uses_left + self._recipe.uses * len(rows["actions"]), 2.0 * self._recipe.batch)
-        if len(memory) < self._recipe.batch or self._uses_left < self._recipe.batch:
-            return []
-        self._uses_left -= self._recipe.batch
-        return [self._algorithm.update_from(memory, self._recipe.batch)]
+        cluster, recipe = self.clusters[number], self._recipe
+        if not recipe.replay:
+            losses = [cluster.algorithm.update_on(rows)]
+        else:
+            cluster.memory.add(rows)
+            left = min(self._uses_left[number] + recipe.uses * len(rows["actions"]), 2.0 * recipe.batch)
+            is_enough = len(cluster.memory) >= recipe.batch and left >= recipe.batch
+            self._uses_left[number] = left - recipe.batch if is_enough else left
+            losses = [cluster.algorithm.update_from(cluster.memory, recipe.batch)] if is_enough else []
+        cluster.synchronize()
+        return losses
 
 
 class _Slot:

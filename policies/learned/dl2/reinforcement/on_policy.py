@@ -22,9 +22,9 @@ from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
 from policies.learned.algorithms.losses import clipped_surrogate, descend
-from policies.learned.dl2.credit import Credit, Floats, Slot, credit_of, values_at_begin
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.reinforcement.credit import Credit, Floats, Slot, credit_of, values_at_begin
 from policies.learned.dl2.state_columns import States
 
 _LOSSES = ("policy_loss", "value_loss", "entropy", "kl")
