@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.api import Policy
+from policies.learned.training.agents import Agent
 from simulator.agents.episodes import Episode, Step, steps
 from simulator.agents.policy_agent import PolicyAgent
 
@@ -35,12 +36,16 @@ class Demonstrations:
 def demonstrate(
     env: gymnasium.Env[Any, Any], teacher: Policy, seeds: Iterable[int], *, exact: bool = True
 ) -> Demonstrations:
-    """Let the teacher act in the environment, one episode for each seed; keep what it saw and did.
+    """Let a policy act in the environment, one episode for each seed; keep what it saw and did.
 
     Raises SettingError for an environment without a mapping from decisions to actions, and with `exact` DecisionError for a
     decision that its actions cannot express. Without `exact` the nearest action is taken, and shown.
     """
-    agent = PolicyAgent(teacher, exact=exact)
+    return demonstrations_of(env, PolicyAgent(teacher, exact=exact), seeds)
+
+
+def demonstrations_of(env: gymnasium.Env[Any, Any], agent: Agent, seeds: Iterable[int]) -> Demonstrations:
+    """Let an agent act in the environment, one episode for each seed; keep what it saw and did."""
     kept: list[Step] = []
     episodes = []
     for seed in seeds:

@@ -19,12 +19,13 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy, load_policy, parse_policy
 from policies.documents import parse_toml
 from policies.errors import TrainingError, UnfinishedError
-from policies.learned.training.agents import AgentInEnvironment, Scheduler
+from policies.learned.training.agents import Agent, AgentInEnvironment, Scheduler
 from policies.learned.training.systems import (
     FIGURE,
     Comparison,
@@ -34,7 +35,9 @@ from policies.learned.training.systems import (
     TrainingSetup,
 )
 from policies.model import ClusterState
+from simulator.agents.demonstrations import demonstrations_of
 from simulator.agents.episodes import make, play
+from simulator.agents.named import agent_of
 from simulator.agents.policy_agent import PolicyAgent
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
@@ -145,12 +148,23 @@ class SimulatorBackend:
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
+    def agent(self, text: str) -> Agent:
+        """Return the agent of that text. Raises TrainingError, and PolicyError for a policy that cannot be loaded."""
+        with _as_training_errors():
+            found = agent_of(text)
+        return found.agent if isinstance(found, AgentInEnvironment) else found
+
+    def demonstrate(self, agent: AgentInEnvironment, seeds: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+        """Return what the agent sees and does in an episode for each of these seeds. Raises TrainingError."""
+        with _as_training_errors(), self._env_on(agent, self.data_of.of_training().training) as env:
+            return demonstrations_of(env, agent.agent, seeds).rows()
+
     def outcomes(self, agent: AgentInEnvironment) -> dict[str, float]:
         """Return means of the environment's own figures over the validation traces. Raises TrainingError."""
         traces = self._of_training().validation
 
         def work(name: str, _on_progress: object) -> Mapping[str, float]:
-            with self._env_on(agent, traces[int(name.removeprefix(_RUN))]) as env:
+            with self._env_on(agent, (traces[int(name.removeprefix(_RUN))],)) as env:
                 return play(env, agent.agent, 0).outcome
 
         with _as_training_errors():
@@ -278,7 +292,7 @@ class SimulatorBackend:
 
     def _acted(self, agent: AgentInEnvironment, trace: Trace) -> Simulation:
         """Return the simulation in which that agent scheduled the trace, which may have been cut off. Raises TrainingError."""
-        with self._env_on(agent, trace) as env:
+        with self._env_on(agent, (trace,)) as env:
             play(env, agent.agent, 0)
             simulation: Simulation | None = getattr(env.unwrapped, "simulation", None)
             if simulation is None:
@@ -289,9 +303,9 @@ class SimulatorBackend:
             return simulation
 
     @contextmanager
-    def _env_on(self, agent: AgentInEnvironment, trace: Trace) -> Iterator[gymnasium.Env[Any, Any]]:
-        """Make the agent's environment on that trace, and close it in the end."""
-        world = {"traces": (trace,), "cluster": self.cluster, "slowdown": self.slowdown, "profiles": self.profiles}
+    def _env_on(self, agent: AgentInEnvironment, traces: Sequence[Trace]) -> Iterator[gymnasium.Env[Any, Any]]:
+        """Make the agent's environment on these traces, and close it in the end."""
+        world = {"traces": traces, "cluster": self.cluster, "slowdown": self.slowdown, "profiles": self.profiles}
         env = make(agent.env, **{**agent.options, **world})
         try:
             yield env

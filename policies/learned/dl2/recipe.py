@@ -49,7 +49,8 @@ class Recipe:
     start: str = ""
     """Folder of a training, with whose weights the policy network begins in place of the supervised phase; empty: none."""
     teacher: str = DRF
-    """The rule that the supervised phase imitates: drf (the paper's), fifo or srtf."""
+    """What the supervised phase imitates: the rule drf (the paper's), fifo or srtf, on the state alone; or any policy, by its text
+    (`tiresias:elastic=true`), or a baseline of the environment (`dl2-optimus`), by what it does in the environment."""
     teacher_workers: int = 2
     """Workers to which the teachers fifo and srtf let a job grow; of 1 to 4, the best on the seeds of validation."""
     loss: str = CROSS_ENTROPY
@@ -152,13 +153,17 @@ class Recipe:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
         if not (self.rounds or self.supervised_rounds):
             raise TrainingError("rounds and supervised_rounds are 0, so nothing is learned; give one of them")
+        if self.supervised_samples and self.teacher not in TEACHERS:
+            raise TrainingError(
+                f"supervised_samples is {self.supervised_samples}, and the teacher {self.teacher} plays whole episodes; "
+                f"leave it out, or give one of {', '.join(TEACHERS)}"
+            )
         if self.clusters > self.envs:
             raise TrainingError(f"clusters is {self.clusters}; give no more than the {self.envs} environments")
         self._check_names()
 
     def _check_names(self) -> None:
         for name, known in (
-            ("teacher", TEACHERS),
             ("loss", tuple(LOSSES)),
             ("speeds", (ENGINE, ANALYTICAL)),
             ("reward", (SLOT, JOB)),

@@ -40,13 +40,9 @@ class Supervised:
         self._columns = columns
         self._recipe = recipe
 
-    def run_round(self, seeds: list[int], rng: np.random.Generator) -> dict[str, float]:
-        """Show the teacher's actions from the beginning of an episode in every environment, and learn from them.
-
-        Return the means of the gradient steps.
-        """
-        rows = list(self._shown(seeds))
-        columns = {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
+    def run_round(self, shown: Rows, rng: np.random.Generator) -> dict[str, float]:
+        """Learn from what a teacher saw and did. Return the means of the gradient steps."""
+        columns = {name: torch.from_numpy(np.ascontiguousarray(column)) for name, column in shown.items()}
         found = []
         for _ in range(self._recipe.supervised_updates):
             chosen = torch.from_numpy(rng.integers(len(columns["actions"]), size=self._recipe.batch))
@@ -57,6 +53,11 @@ class Supervised:
                 )
             found.append(self._imitation.update(batch))
         return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+    def shown(self, seeds: list[int]) -> Rows:
+        """Let the recipe's rule act from the beginning of an episode in every environment. Return what it saw and did."""
+        rows = list(self._shown(seeds))
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def _shown(self, seeds: list[int]) -> Iterator[Rows]:
         envs: Any = self._envs

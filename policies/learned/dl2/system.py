@@ -22,7 +22,7 @@ from policies.learned.dl2.reinforcement.slots import SlotLearning
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
-from policies.learned.dl2.teachers import actions_of
+from policies.learned.dl2.teachers import TEACHERS, actions_of
 from policies.learned.dl2.without_bundle import ServedWithoutBundle
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
@@ -115,8 +115,16 @@ def _acting(found: NetworkAgent, columns: StateColumns, options: Mapping[str, ob
     return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs, **options}, needs=_NEEDS)
 
 
-def teacher_agent(recipe: Recipe, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
-    """Return the recipe's teacher as an agent in the environment with these options."""
+def teacher_agent(
+    recipe: Recipe, columns: StateColumns, options: Mapping[str, object], backend: SimulationBackend
+) -> AgentInEnvironment:
+    """Return the recipe's teacher as an agent in the environment with these options.
+
+    Raises TrainingError, and PolicyError for a policy that cannot be loaded.
+    """
+    if recipe.teacher not in TEACHERS:
+        found = backend.agent(recipe.teacher)
+        return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs, **options}, needs=_NEEDS)
     teach = partial(actions_of, recipe.teacher, columns, bundle=recipe.bundle, workers=recipe.teacher_workers)
 
     def choose(states: Tensor, masks: Tensor) -> Tensor:
@@ -153,7 +161,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     run.keep(network=network, supervised=supervised.optimizer, **learning.parts())
     evaluate = partial(_evaluate, run, backend, network, columns, options)
     if recipe.supervised_rounds and not recipe.start:
-        _imitate(run, backend, recipe, supervised, teacher_agent(recipe, columns, options), evaluate)
+        _imitate(run, backend, recipe, supervised, teacher_agent(recipe, columns, options, backend), evaluate)
     for number in run.rounds(recipe.rounds):
         critic_only = recipe.value_baseline and number < recipe.critic_rounds
         seeds, rng = run.seeds("episodes", recipe.envs), run.rng("actions")
@@ -183,7 +191,9 @@ def _imitate(
 ) -> None:
     goal = backend.validate(teacher)[FIGURE] * (1.0 + recipe.supervised_tolerance)
     for _ in run.rounds(recipe.supervised_rounds, "supervised"):
-        run.log(**supervised.run_round(run.seeds("episodes", recipe.envs), run.rng("batches")))
+        seeds = run.seeds("episodes", recipe.envs)
+        shown = supervised.shown(seeds) if recipe.teacher in TEACHERS else backend.demonstrate(teacher, seeds)
+        run.log(**supervised.run_round(shown, run.rng("batches")))
         if evaluate()[FIGURE] <= goal:
             run.enough()
 

@@ -30,9 +30,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy.typing as npt
+
 from policies.api import Policy
 from policies.errors import TrainingError
-from policies.learned.training.agents import AgentInEnvironment, Scheduler
+from policies.learned.training.agents import Agent, AgentInEnvironment, Scheduler
 from policies.learned.training.run.early_stop import Better
 from policies.model import ClusterState, FloatColumn
 
@@ -203,6 +205,18 @@ class SimulationBackend(Protocol):
 
         An agent acts in its environment on these traces, with the backend's cluster. Networks must be on the CPU. Raises
         UnfinishedError for a policy or an agent that leaves jobs unfinished, and TrainingError.
+        """
+
+    def agent(self, text: str) -> Agent:
+        """Return the agent of a policy's text, of a baseline of an environment, or of trained weights, as `headway-sim act` does.
+
+        A policy acts by its decisions, of which each action carries out a part; what an environment's actions cannot express is
+        replaced by the nearest action. Raises TrainingError, and PolicyError for a policy that cannot be loaded.
+        """
+
+    def demonstrate(self, agent: AgentInEnvironment, seeds: Sequence[int]) -> Mapping[str, npt.NDArray[Any]]:
+        """Let the agent play an episode on a training trace for each of these seeds. Return what it saw and did: `seen`,
+        `actions` and `masks`, a row for each step. Raises TrainingError.
         """
 
     def outcomes(self, agent: AgentInEnvironment) -> Mapping[str, float]:

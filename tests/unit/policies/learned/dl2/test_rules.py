@@ -170,7 +170,7 @@ def test_the_weight_of_the_entropy_falls_from_the_middle_of_the_rounds_on() -> N
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"teacher": "oracle"},
+        {"teacher": "srsf", "supervised_samples": 50},
         {"loss": "hinge"},
         {"gamma": 1.1},
         {"rounds": 0, "supervised_rounds": 0},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from policies.errors import TrainingError, UnfinishedError, WeightsError
+from policies.errors import PolicyError, TrainingError, UnfinishedError, WeightsError
 from policies.learned.dl2.network import SHARED, DL2Network
 from policies.learned.dl2.recipe import PPO, Recipe
 from policies.learned.dl2.reinforcement.on_policy import OnPolicyLearning
@@ -19,7 +19,7 @@ from policies.learned.dl2.reinforcement.slots import SlotLearning
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
-from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup
+from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup, teacher_agent
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.progress import TrainingProgress
 from policies.learned.training.run.training_run import TrainingRun
@@ -207,8 +207,7 @@ def test_a_round_can_have_a_number_of_slots() -> None:
         learning = SlotLearning(envs, columns, network, recipe, seed=1)
         # The last step can end a slot in each of the two environments.
         assert learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"] in {40, 41}
-        shown = list(Supervised(envs, columns, network, recipe)._shown([1, 2]))
-        assert sum(len(each["actions"]) for each in shown) == 50
+        assert len(Supervised(envs, columns, network, recipe).shown([1, 2])["actions"]) == 50
     finally:
         found.close()
 
@@ -322,6 +321,34 @@ def test_the_supervised_phase_ends_at_the_teachers_performance(tmp_path: Path, m
     monkeypatch.setattr(Supervised, "run_round", noted)
     trained(tmp_path, recipe=replace(RECIPE, supervised_tolerance=100.0, rounds=1))
     assert len(rounds) == 1
+
+
+@pytest.mark.parametrize("teacher", ["srsf", "drf:elastic=true", "dl2-optimus"])
+def test_any_policy_and_any_baseline_of_the_environment_is_a_teacher(teacher: str, tmp_path: Path) -> None:
+    recipe = replace(RECIPE, teacher=teacher, supervised_rounds=1, rounds=0)
+    found = small_backend()
+    try:
+        taught = teacher_agent(recipe, StateColumns(recipe.concurrent, 8), {}, found)
+        shown = found.demonstrate(taught, [1, 2])
+        with run_of(found, recipe, tmp_path) as run:
+            SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    steps = len(shown["actions"])
+    assert steps > 10 and shown["seen"].shape == (steps, 4, 13)
+    assert shown["masks"][np.arange(steps), shown["actions"]].all(), "what it shows is possible"
+    assert weights.load(tmp_path / "best", "dl2", system="dl2", encoder=ENCODER)[1].recipe["teacher"] == teacher
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [("oracle", "oracle"), ("taps-sjf", "rules of RL-TAPS"), ("srsf:none=1", "none")],
+)
+def test_a_teacher_that_there_is_not_is_refused_before_the_first_round(
+    teacher: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises((TrainingError, PolicyError), match=message):
+        trained(tmp_path, recipe=replace(RECIPE, teacher=teacher))
 
 
 def test_a_training_can_begin_with_the_weights_of_another_one(tmp_path: Path) -> None:
