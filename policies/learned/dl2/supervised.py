@@ -6,7 +6,7 @@ for each round: the teacher plays in every environment (an episode in each, or s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -40,7 +40,7 @@ class Supervised:
         self._columns = columns
         self._recipe = recipe
 
-    def run_round(self, shown: Rows, rng: np.random.Generator) -> dict[str, float]:
+    def run_round(self, shown: Mapping[str, npt.NDArray[Any]], rng: np.random.Generator) -> dict[str, float]:
         """Learn from what a teacher saw and did. Return the means of the gradient steps."""
         columns = {name: torch.from_numpy(np.ascontiguousarray(column)) for name, column in shown.items()}
         found = []
