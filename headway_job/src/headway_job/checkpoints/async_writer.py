@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
+from ..job_log import log
 from .catalog import Catalog, Manifest, folder_name
-from .job_log import log
 from .ranks.pause import SaveOutcome
 from .ranks.rank_group import RankGroup
 from .receipts import Written, decode, encode, prepare, write

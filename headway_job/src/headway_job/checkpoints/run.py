@@ -19,8 +19,9 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
+from .. import job_log
 from ..hook import process
-from . import earlier_job, equal_ranks, job_log, program_end, registered_names
+from . import earlier_job, equal_ranks, program_end, registered_names
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused

@@ -13,7 +13,8 @@ import re
 from contextlib import suppress
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from . import job_log, program
+from .. import job_log
+from . import program
 from .program import Program
 from .ranks.rank_group import RankGroup, SingleRank, max_over_ranks
 from .stores.base import Store

@@ -232,8 +232,16 @@ class ProcessHook:
             self._skip_window(wait=False)
             if stopped and self.client is not None:
                 self.client.send_last()
+            self._write_closing_line()
         except Exception:
             pass
+
+    def _write_closing_line(self) -> None:
+        if os.environ.get("HEADWAY_REPORT"):
+            from .closing_line import is_wanted, write_closing_line
+
+            if is_wanted():
+                write_closing_line(self.counter)
 
 
 def _prepare_end_of_threads() -> None:

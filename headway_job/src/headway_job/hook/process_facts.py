@@ -89,6 +89,12 @@ def groups() -> List[Dict[str, Any]]:
     return found
 
 
+def own_rank() -> int:
+    """Return the rank of this process: that of torch.distributed, else that of its launcher; -1 = it was started without one."""
+    known = ranks()
+    return known[0] if known is not None else _number(_RANK)
+
+
 def group_size(known: Sequence[Dict[str, Any]], world: Optional[Tuple[int, int]]) -> int:
     """Return the ranks of the smallest of these groups with more than one, else the world size; 1 = neither is known.
 

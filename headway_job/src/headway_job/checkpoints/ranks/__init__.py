@@ -1,3 +1,3 @@
 """Communication among the ranks of a run, and what they agree on: when all of them save, and that they pause after it.
-Imports `checkpoints/errors`, `checkpoints/job_log` and `hook`.
+Imports `checkpoints/errors`, `job_log` and `hook`.
 """

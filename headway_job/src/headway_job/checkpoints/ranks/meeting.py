@@ -14,7 +14,7 @@ from typing import Any, Iterator, List, Optional
 
 import torch
 
-from .. import job_log
+from ... import job_log
 from ..errors import Refused
 
 _SAY_AFTER_S = 30.0

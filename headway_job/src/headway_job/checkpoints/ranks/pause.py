@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from ... import job_log
 from ...hook.save_requests import SaveRequest, SaveRequests, answer
-from .. import job_log
 
 _SLICE_S = 0.05
 _AGENT_AWAY_NS = 5_000_000_000

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from headway_job.checkpoints import job_log
+from headway_job import job_log
 from headway_job.checkpoints.ranks import pause as pause_module
 from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
 from headway_job.hook.save_requests import ENDED, NOT_REGISTERED, SaveRequests, request_key

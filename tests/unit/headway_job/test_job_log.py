@@ -12,13 +12,13 @@ from pathlib import Path
 
 import headway_job
 import pytest
-from headway_job.checkpoints import job_log
-from headway_job.checkpoints.job_log import LineWriter
+from headway_job import job_log
 from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
 from headway_job.checkpoints.ranks.save_agreement import RankLeft
 from headway_job.hook.save_requests import SaveRequests
+from headway_job.job_log import LineWriter
 
-JOBSIDE = Path(__file__).resolve().parents[4] / "headway_job" / "src"
+JOBSIDE = Path(__file__).resolve().parents[3] / "headway_job" / "src"
 ENV = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | {"PYTHONPATH": str(JOBSIDE)}
 """Environment of Python programs with headway_job, which write as Python does by itself."""
 
@@ -188,7 +188,7 @@ def test_lines_are_written_by_the_caller_where_no_thread_can_start(
 
 _CHILD = """
 import os, sys, threading
-from headway_job.checkpoints import job_log
+from headway_job import job_log
 job_log._writer._most_wait_s = 60.0
 job_log._writer._lock.acquire()  # as if another thread had been about to write
 if os.fork():
@@ -208,7 +208,7 @@ def test_a_forked_child_writes_although_the_lock_was_held() -> None:
 
 _PIPE = """
 import sys
-from headway_job.checkpoints import job_log
+from headway_job import job_log
 job_log.write_line("x")
 job_log.write_line("y")
 print("ended")

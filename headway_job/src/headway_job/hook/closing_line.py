@@ -1,0 +1,48 @@
+"""The line at the end of a job's log, where its user wants one: the steps of this run, and how fast they were."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional
+
+from ..job_log import write_line
+from .process_facts import own_rank
+from .step_counter import StepCounter
+
+VARIABLE = "HEADWAY_REPORT"
+"""Environment variable by which a user wants the line: 1."""
+_NS = 1e-9
+
+
+def is_wanted() -> bool:
+    """Return True if the user wants the line, and this process is the first rank, or the only one."""
+    return os.environ.get(VARIABLE, "").strip().lower() in ("1", "yes", "on", "true") and own_rank() <= 0
+
+
+def write_closing_line(counter: StepCounter) -> None:
+    """Write the line; none for a program that has made no step."""
+    text = closing_line(counter)
+    if text is not None:
+        write_line(text)
+
+
+def closing_line(counter: StepCounter) -> Optional[str]:
+    """Return the line; None if no step was made."""
+    steps, last_ns = counter.last_step
+    if steps <= 0:
+        return None
+    job_id, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
+    seconds = (last_ns - counter.first_ns) * _NS
+    pace = f" in {duration(seconds)}, {(steps - 1) / seconds:.3g} steps/s" if steps > 1 and seconds > 0 else ""
+    start = f" (start {int(restarts) + 1} of the job)" if restarts.isdigit() and int(restarts) > 0 else ""
+    more = f"; `headway report {job_id}` has its waits, stops and contention" if job_id.isdigit() else ""
+    return f"this run made {steps} step{'s' * (steps > 1)}{pace}{start}{more}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: 42 s, 12 min 5 s, 3 h 2 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.3g} s"
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"

@@ -1,0 +1,63 @@
+"""The line at the end of a job's log: written where it is wanted, by one rank, and never for a program that makes no step."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from headway_job.hook.closing_line import closing_line, duration
+from headway_job.hook.step_counter import StepCounter
+
+from tests.unit.headway_job.agent import MODEL, Agent, Program
+
+_TRAINS = MODEL + "import time\nfor _ in range(11):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"
+
+
+def test_a_program_that_trains_ends_with_its_steps(agent: Agent, program: Program) -> None:
+    program.environment.update(SLURM_JOB_ID="4711", SLURM_RESTART_COUNT="2", HEADWAY_REPORT="1")
+    done = program.run(_TRAINS)
+    agent.close()
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert re.fullmatch(
+        r"headway: this run made 11 steps in [\d.]+ s, [\d.]+ steps/s \(start 3 of the job\); "
+        r"`headway report 4711` has its waits, stops and contention\n",
+        done.stderr,
+    )
+
+
+@pytest.mark.parametrize("environment", [{}, {"HEADWAY_REPORT": "0"}, {"HEADWAY_REPORT": "1", "RANK": "1"}])
+def test_others_write_nothing(environment: dict[str, str], agent: Agent, program: Program) -> None:
+    program.environment.update(environment)
+    done = program.run(_TRAINS)
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+
+
+def test_a_program_that_fails_keeps_its_traceback_and_has_the_line(agent: Agent, program: Program) -> None:
+    program.environment.update(HEADWAY_REPORT="on")
+    done = program.run(_TRAINS + "raise ValueError('too large')\n")
+    agent.close()
+    assert done.returncode == 1
+    assert "ValueError: too large" in done.stderr and "headway: this run made 11 steps" in done.stderr
+
+
+def test_a_closed_standard_error_changes_nothing(agent: Agent, program: Program) -> None:
+    program.environment.update(HEADWAY_REPORT="1")
+    done = program.run(_TRAINS + "import sys, os\nsys.stdout.flush()\nos.close(2)\n")
+    agent.close()
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+
+
+def test_a_program_without_steps_has_no_line() -> None:
+    counter = StepCounter()
+    assert closing_line(counter) is None
+    counter.last_step, counter.first_ns = (1, 5), 5
+    assert closing_line(counter) == "this run made 1 step"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.25 s"), (42.0, "42 s"), (59.9, "1 min 0 s"), (725.0, "12 min 5 s"), (10_925.0, "3 h 2 min")],
+)
+def test_durations_are_in_words(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
