@@ -59,6 +59,7 @@ class DelayTimers:
     _started_s: dict[str, float] = field(default_factory=dict)
     """Starts of the runs whose waits are known."""
     _waits: dict[tuple[int, Level], deque[float]] = field(default_factory=dict)
+    """The last waits. Bound: the settings' window, for each level and number of binary digits of a job's GPUs."""
 
     def update(self, state: ClusterState, levels: dict[int, Level], nearest: list[Level]) -> None:
         """Take in which jobs run since when; `levels` are those of running jobs, `nearest` the best possible level of every job."""
