@@ -10,6 +10,7 @@ from pathlib import Path
 
 from simulator.errors import SettingError
 from simulator.leaderboard.board import Board
+from simulator.leaderboard.front_picture import front_picture
 from simulator.leaderboard.standings import METHOD, RATIOS, Ratio
 from simulator.leaderboard.tables import TextTable, interval, not_significant
 from simulator.runs.report.page import STYLE, versions
@@ -31,6 +32,7 @@ thead th {{ font-weight: 650; }}
 .ratios text {{ fill: var(--ink); }} .ratios line {{ stroke: var(--soft); }}
 .ratios .bar {{ stroke: var(--accent); stroke-width: 2; }}
 .ratios circle {{ fill: var(--accent); }}
+.front {{ width: 900px; color: var(--ink); }}
 </style>
 </head>
 <body>
@@ -60,6 +62,8 @@ def page(board: Board) -> str:
     ]
     for number, table in enumerate(board.tables()):
         parts.append(f"<section class='card'>{_table(table)}</section>")
+        if not number and board.has_front:
+            parts.append(_front(board))
         if not number:
             parts.append(_differences(board))
     parts.append(
@@ -90,6 +94,16 @@ def _cells(row: Sequence[str], names: int) -> str:
 
 def _word(yes: bool) -> str:
     return " class='word'" if yes else ""
+
+
+def _front(board: Board) -> str:
+    """Return the picture of the fronts, which scrolls where the page is narrow."""
+    return (
+        "<section class='card'><h2>Average JCT against p99, makespan and fairness</h2>"
+        "<p class='note'>Filled: on the front. Hollow: another policy is at least as good in both figures.</p>"
+        "<div class='scroll' tabindex='0' role='region' aria-label='Picture of the Pareto fronts'>"
+        f"{front_picture(board.standings.table())}</div></section>"
+    )
 
 
 def _differences(board: Board) -> str:
