@@ -76,6 +76,14 @@ Out = Annotated[
         help="A folder for leaderboard.html, leaderboard.md and leaderboard.json.", metavar="DIR", show_default=False
     ),
 ]
+Front = Annotated[
+    bool,
+    typer.Option(
+        "--front",
+        help="Add the Pareto fronts: the average JCT against p99, makespan and fairness, as a table, and drawn on the page and in "
+        "front.svg.",
+    ),
+]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for documents.")]
 
 
@@ -95,6 +103,7 @@ def leaderboard(
     limit: Limit = None,
     processes: Processes = None,
     out: Out = None,
+    front: Front = False,
     as_json: shared.AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
@@ -131,7 +140,7 @@ def leaderboard(
         _print_loads(cells)
     with Bar("leaderboard") as bar:
         runs = perform(options, cells, bar.on_progress or (lambda _share: None), processes)
-    board = Board(options, cells, runs, command_line())
+    board = Board(options, cells, runs, command_line(), has_front=front)
     if out is not None:
         _write(board, out)
     if as_json:
@@ -165,10 +174,14 @@ def _print_loads(cells: Sequence[Cell]) -> None:
 
 def _write(board: Board, out: Path) -> None:
     from simulator.errors import SettingError
+    from simulator.leaderboard.front_picture import front_picture
     from simulator.leaderboard.page import write_page
 
     write_page(out / "leaderboard.html", board)
-    for name, text in (("leaderboard.md", board.markdown()), ("leaderboard.json", board.as_json() + "\n")):
+    texts = {"leaderboard.md": board.markdown(), "leaderboard.json": board.as_json() + "\n"}
+    if board.has_front:
+        texts["front.svg"] = front_picture(board.standings.table(), ground="white") + "\n"
+    for name, text in texts.items():
         try:
             (out / name).write_text(text, encoding="utf-8")
         except OSError as error:

@@ -37,7 +37,9 @@ _with_errors_in_one_line = partial(with_errors_in_one_line, command=_COMMAND)
 def convert(
     form: Annotated[
         str,
-        typer.Option("--from", help="philly, helios, acme, pai, openb, itp, gavel, pollux, tiresias, swf or sacct."),
+        typer.Option(
+            "--from", help="philly, helios, acme, pai, openb, itp, gavel, pollux, tiresias, swf, sacct or fractional."
+        ),
     ],
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files of the log. Without files, --from sacct runs sacct.")
@@ -48,15 +50,26 @@ def convert(
     since: Annotated[
         str, typer.Option(help="sacct: beginning of the period, in a form that sacct accepts.")
     ] = "now-90days",
+    gpu_shares: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="pai, openb, fractional: count in shares of a GPU, for a cluster with so many times its GPUs; 1 rounds parts up.",
+            metavar="K",
+        ),
+    ] = 1,
 ) -> None:
     """Convert a cluster's log to a trace. Dropped rows are counted on standard error."""
-    from simulator.traces.formats import FORMATS, Options, load_log
+    from simulator.traces.formats import FORMATS, IN_SHARES, Options, load_log
 
     if form not in FORMATS:
         fail(_COMMAND, f"--from {form!r} is not known; give one of {', '.join(FORMATS)}")
     if not files and form != "sacct":
         fail(_COMMAND, f"--from {form} needs a file; give the log's FILE")
-    loaded = load_log(form, files or [], Options(speeds=speeds, gpu=gpu, since=since))
+    if gpu_shares > 1 and form not in IN_SHARES:
+        fail(_COMMAND, f"--gpu-shares: jobs of {form} request whole GPUs; it is for {', '.join(IN_SHARES)}")
+    loaded = load_log(form, files or [], Options(speeds=speeds, gpu=gpu, since=since, gpu_shares=gpu_shares))
     for why, count in loaded.skipped.items():
         typer.echo(f"left out: {count:,} {why}", err=True)
     _write(loaded.trace, out)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from simulator.leaderboard.front import AGAINST, front, front_table
 from simulator.leaderboard.grid import Cell, GridOptions
 from simulator.leaderboard.perform import Run
 from simulator.leaderboard.standings import METHOD, Standings
@@ -22,6 +23,8 @@ class Board:
     cells: Sequence[Cell]
     runs: Sequence[Run]
     command: str
+    has_front: bool = False
+    """Add the Pareto fronts of the policies."""
 
     @property
     def standings(self) -> Standings:
@@ -62,7 +65,9 @@ class Board:
 
     def tables(self) -> list[TextTable]:
         """Return all tables."""
-        return tables(self.standings, self.cells)
+        standings = self.standings
+        first, *others = tables(standings, self.cells)
+        return [first, *([front_table(standings.table())] if self.has_front else []), *others]
 
     def as_json(self) -> str:
         """Return one JSON object with every run, mean, pair and load."""
@@ -87,12 +92,17 @@ class Board:
             ],
             "left_out": self.left_out,
             "runs": [asdict(run) for run in self.runs],
-        }
+        } | ({"fronts": self._fronts()} if self.has_front else {})
         return json.dumps(found, indent=1, allow_nan=False)
 
+    def _fronts(self) -> dict[str, list[str]]:
+        """Return the policies on each front, by the figure that stands against the average JCT."""
+        table = self.standings.table()
+        return {against.name: [each.policy for each in front(table, against)] for against in AGAINST}
+
     def markdown(self) -> str:
-        """Return the tables without the single runs, for documents."""
-        parts = [_markdown(table) for table in self.tables() if table.title != "Runs"]
+        """Return all tables, for documents; the last one names the runs."""
+        parts = [_markdown(table) for table in self.tables()]
         if lines := not_significant(self.standings):
             parts.append("Differences that are not significant:\n\n" + "".join(f"- {line}\n" for line in lines))
         parts += [f"{note}\n" for note in self.notes()]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from simulator.errors import SettingError
 from simulator.leaderboard.board import Board
+from simulator.leaderboard.front_picture import front_picture
 from simulator.leaderboard.standings import METHOD, RATIOS, Ratio
 from simulator.leaderboard.tables import TextTable, interval, not_significant
 from simulator.runs.report.page import STYLE, versions
@@ -27,10 +28,11 @@ table {{ border-collapse: collapse; font-size: 13px; }}
 th, td {{ padding: 3px 12px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }}
 th.word, td.word {{ text-align: left; font-weight: inherit; }}
 thead th {{ font-weight: 650; }}
-.ratios {{ width: 100%; max-width: 920px; height: auto; font-size: 13px; }}
+.ratios {{ width: 920px; font-size: 13px; }}
 .ratios text {{ fill: var(--ink); }} .ratios line {{ stroke: var(--soft); }}
 .ratios .bar {{ stroke: var(--accent); stroke-width: 2; }}
 .ratios circle {{ fill: var(--accent); }}
+.front {{ width: 900px; color: var(--ink); }}
 </style>
 </head>
 <body>
@@ -60,6 +62,8 @@ def page(board: Board) -> str:
     ]
     for number, table in enumerate(board.tables()):
         parts.append(f"<section class='card'>{_table(table)}</section>")
+        if not number and board.has_front:
+            parts.append(_front(board))
         if not number:
             parts.append(_differences(board))
     parts.append(
@@ -76,10 +80,13 @@ def _table(table: TextTable) -> str:
     )
     rows = "".join(f"<tr>{_cells(row, table.names)}</tr>" for row in table.rows)
     note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
-    return (
-        f"<h2>{escape(table.title)}</h2>{note}<div class='scroll' tabindex='0' role='region' aria-label='{escape(table.title)}'>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<h2>{escape(table.title)}</h2>{note}{_scrolled(table.title, whole)}"
+
+
+def _scrolled(name: str, content: str) -> str:
+    """Return the content as a region that scrolls where the page is narrow; its text keeps its size."""
+    return f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(name)}'>{content}</div>"
 
 
 def _cells(row: Sequence[str], names: int) -> str:
@@ -90,6 +97,15 @@ def _cells(row: Sequence[str], names: int) -> str:
 
 def _word(yes: bool) -> str:
     return " class='word'" if yes else ""
+
+
+def _front(board: Board) -> str:
+    """Return the picture of the fronts, which scrolls where the page is narrow."""
+    return (
+        "<section class='card'><h2>Average JCT against p99, makespan and fairness</h2>"
+        "<p class='note'>Filled: on the front. Hollow: another policy is at least as good in both figures.</p>"
+        f"{_scrolled('Picture of the Pareto fronts', front_picture(board.standings.table()))}</section>"
+    )
 
 
 def _differences(board: Board) -> str:
@@ -106,7 +122,8 @@ def _differences(board: Board) -> str:
     ]
     said = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return (
-        f"<section class='card'><h2>Average JCT against {escape(first)}</h2>{_picture(ratios)}"
+        f"<section class='card'><h2>Average JCT against {escape(first)}</h2>"
+        f"{_scrolled('Picture of the average JCT', _picture(ratios))}"
         f"<h3>Differences that are not significant</h3><ul>{said}</ul></section>"
     )
 

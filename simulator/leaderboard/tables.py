@@ -70,7 +70,7 @@ def _standings(standings: Standings) -> TextTable:
     rows = tuple(
         (
             each.policy,
-            *(_hours(each.times_s[metric]) for metric in RATIOS),
+            *(hours(each.times_s[metric]) for metric in RATIOS),
             f"{each.stops_per_job:,.2f}",
             f"{each.fairness:,.2f}",
             f"{each.worst_fairness:,.0f}",
@@ -183,12 +183,12 @@ def _run_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
         figures = run.figures
         yield (
             *(run.trace, run.part, run.cluster, f"{run.load:.2f}", run.estimates, run.policy),
-            *(_hours(figures[metric]) for metric in RATIOS),
+            *(hours(figures[metric]) for metric in RATIOS),
             f"{stops_per_job(run):,.2f}",
             "-" if figures["avg_fairness"] is None else f"{figures['avg_fairness']:,.2f}",
             f"{figures['guarded_share'] or 0:.1%}",
             f"{figures['carried']:,}",
-            _hours(figures["carried_avg_s"]),
+            hours(figures["carried_avg_s"]),
         )
 
 
@@ -196,5 +196,6 @@ def _load(load: float | None) -> str:
     return "own" if load is None else f"{load:g}"
 
 
-def _hours(seconds: float | None) -> str:
+def hours(seconds: float | None) -> str:
+    """Return seconds as hours with two digits; "-" if they are not known."""
     return "-" if seconds is None else f"{seconds / _HOUR_S:,.2f}"

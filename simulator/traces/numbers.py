@@ -32,6 +32,7 @@ _INSTANT = "give YYYY-MM-DD HH:MM:SS, or seconds since 1970"
 _NO_INSTANT = dict.fromkeys(("None", "NULL", "null", "NaN", "nan", "Unknown"), "")
 
 
+_PARTS = "; `headway-sim trace convert --from fractional` rounds parts of GPUs up, or counts them in shares"
 _OR_EMPTY = ", or leave it empty if it is not known"
 
 
@@ -88,7 +89,8 @@ def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = 
     def one(text: str) -> int:
         number = _number(text, wanted)
         if number != number.to_integral_value():
-            raise _NotANumberError(f"is not a whole number of {of}", wanted)
+            parts = of == "GPUs" and number > 0
+            raise _NotANumberError(f"is not a whole number of {of}", wanted + (_PARTS if parts else ""))
         if number < 1:
             none = number == 0 and of == "GPUs" and not missing
             mend = f"{wanted}, or leave out jobs without GPUs" if none else wanted

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +32,22 @@ class ValueFunction:
 
     def __init__(self, weights: Weights) -> None:
         """`weights` have the form of `empty`."""
-        self._linear = np.asarray(weights["linear"], dtype=np.float64)
+        self._linear = np.array(weights["linear"], dtype=np.float64)
         bulk, threshold, log_stop = np.asarray(weights["terms"], dtype=np.float64).tolist()
         stop = math.exp(min(max(log_stop, -12.0), 2.0))
         self.terms = Terms(bulk=min(max(bulk, -2.0), 4.0), threshold=min(max(threshold, 0.0), 1.0), stop=stop)
+
+    def with_tail(self, tail: float) -> ValueFunction:
+        """Return the function whose values are these times (1 + time since submission / unit)^`tail`; 0: this function.
+
+        The unit is that of the features: the mean estimated duration of the present jobs.
+        """
+        if not tail:
+            return self
+        found = copy(self)
+        found._linear = self._linear.copy()
+        found._linear[NAMES.index("waited")] += tail
+        return found
 
     def values(self, features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return a value for each row, more than 0. Only their ratios have a meaning."""

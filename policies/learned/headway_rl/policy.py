@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.api import Decision, PolicySpec
+from policies.documents import is_number
 from policies.learned.headway_rl.features import ENCODER, features
 from policies.learned.headway_rl.initial_rule import initial_rule
 from policies.learned.headway_rl.network import ValueFunction, empty
@@ -35,6 +36,8 @@ SYSTEM = "headway-rl"
 LEARNED, START = "learned", "start"
 MOST_RUNNING = 96
 MOST_WAITING = 320
+MOST_TAIL = 16.0
+"""Largest exponent of a job's age; from about 4 on, jobs run in the order of their age."""
 EFFORT = 600
 """Most jobs that a decision considers, summed over the orders that it tries."""
 STOPPED = "stopped: waiting jobs have a higher expected gain on its GPUs; it starts again later"
@@ -54,12 +57,14 @@ class HeadwayRl:
         law: str = "auto",
         stretch: float = STRETCH,
         values: str = LEARNED,
+        tail: float = 0.0,
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
         jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
         contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
         terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
-        duration. Raises WeightsError."""
+        duration. `tail` favours old jobs: values are multiplied by (1 + time since submission / mean duration)^`tail`, so that the
+        longest JCTs and the makespan become shorter, and the average longer. Raises WeightsError."""
         self._trained: TrainedRange = {}
         if choice("values", values, (LEARNED, START)) == START:
             weights = initial_rule()
@@ -67,6 +72,7 @@ class HeadwayRl:
             self._network = weights
         else:
             self._network, self._trained = load_with_range(weights)
+        self._network = self._network.with_tail(_exponent(tail))
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
         self._law = Law(choice("law", law, tuple(each.value for each in Law)))
@@ -131,6 +137,13 @@ class HeadwayRl:
             capacity = Capacity(state, staying=running[~np.isin(running, movable)])
             capacity.seal(nodes)
         return movable, capacity
+
+
+def _exponent(tail: object) -> float:
+    """Return the option `tail`. Raises ValueError that names it."""
+    if not is_number(tail, low=0.0, high=MOST_TAIL):
+        raise ValueError(f"tail is {tail!r}; give a number from 0 to {MOST_TAIL:g}, the exponent of a job's age")
+    return float(tail)
 
 
 class _Reasons:

@@ -21,6 +21,8 @@ GREEDY = "contention-greedy"
 GREEDY_BY_GPUS = f"{GREEDY}:order=gpus"
 """The same, with the jobs of the fewest GPUs first."""
 BASE, HYBRID, HEADWAY = "rl-base", "rl-hybrid", "headway-rl"
+START = f"{HEADWAY}:values=start"
+"""Values of the rule that the training of headway-rl begins with."""
 SPARING = "rl-hybrid:greedy=one"
 """With a rule that starts one job if the agent starts none, as in the paper's code."""
 OTHER_BRANCHES = "ABDE"
@@ -77,7 +79,7 @@ def deciding_at_events(*, branches: bool) -> tuple[Contender, ...]:
             for text in (f"{name}:branch={branch}" for branch in OTHER_BRANCHES for name in (BASE, HYBRID))
         )
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in BASELINES)
-    controls = tuple(policy(name, Kind.CONTROL) for name in PAPER_CONTROLS)
+    controls = tuple(policy(name, Kind.CONTROL) for name in (START, *PAPER_CONTROLS))
     return (*ours, *baselines, *controls, Contender(BOUND, Kind.BOUND, _bound))
 
 

@@ -11,7 +11,22 @@ from pathlib import Path
 
 from simulator.traces.formats.log import Loaded, Options, joined
 
-FORMATS = ("philly", "helios", "acme", "pai", "openb", "itp", "gavel", "pollux", "tiresias", "swf", "sacct")
+FORMATS = (
+    "philly",
+    "helios",
+    "acme",
+    "pai",
+    "openb",
+    "itp",
+    "gavel",
+    "pollux",
+    "tiresias",
+    "swf",
+    "sacct",
+    "fractional",
+)
+IN_SHARES = ("pai", "openb", "fractional")
+"""Formats whose jobs may request parts of a GPU."""
 
 
 def load_log(form: str, paths: Sequence[Path], options: Options | None = None) -> Loaded:
@@ -23,4 +38,4 @@ def load_log(form: str, paths: Sequence[Path], options: Options | None = None) -
     return Loaded(loaded.trace.from_zero(), loaded.skipped)
 
 
-__all__ = ["FORMATS", "Loaded", "Options", "joined", "load_log"]
+__all__ = ["FORMATS", "IN_SHARES", "Loaded", "Options", "joined", "load_log"]

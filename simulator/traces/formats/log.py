@@ -34,6 +34,8 @@ class Options:
     """Kind of GPU of those speeds."""
     since: str = "now-90days"
     """Begin of the period for which sacct lists jobs."""
+    gpu_shares: int = 1
+    """Shares of a GPU in which a log counts whose jobs request parts of one; 1: parts are rounded up."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Give `pai_task_table.csv`, with it `pai_job_table.csv` (users, submit times) and
 order; the files have no header line and are recognised by their number of columns (a header line is accepted too). Times are
 seconds on one clock, GPUs hundredths (plan_gpu 50.0 is half a GPU) times instances.
 
-A job's GPUs are the sum over its tasks, rounded up, because jobs here occupy whole GPUs; the planned number is kept as plan_gpu.
+A job's GPUs are the sum over its tasks, rounded up, because jobs here occupy whole GPUs, or counted in
+shares (`simulator.traces.formats.parts`); the planned number is kept as plan_gpu.
 It runs from the launch of its first GPU task to the end of its last; it was submitted at the job table's start_time, and where that
 table does not have it, at its first launch. Its status is that of the job table, or else Failed if one of its tasks failed. The
 workload (ctr, bert, resnet, ...) becomes the model. Dropped: jobs without GPUs, jobs with a GPU task that has not ended (Running or
@@ -23,7 +24,7 @@ import numpy as np
 from policies.model import BoolColumn, FloatColumn, IntColumn
 from simulator.errors import TraceError
 from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, UNFINISHED, Loaded, Log, Options
-from simulator.traces.numbers import MOST_GPUS
+from simulator.traces.formats.parts import in_shares
 from simulator.traces.table import Dialect, Table, lines_of, read_table
 
 TASK = (
@@ -45,7 +46,7 @@ _NOT_KNOWN = -1
 MEND = "give pai_task_table.csv, and with it pai_job_table.csv and pai_group_tag_table.csv"
 
 
-def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
+def load(paths: Sequence[Path], options: Options) -> Loaded:
     """Load the jobs of these tables."""
     tables: dict[tuple[str, ...], Table] = {}
     for path in paths:
@@ -55,10 +56,10 @@ def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - o
         tables[names] = _read(path, names)
     if TASK not in tables:
         raise TraceError("no task table among the files", mend=MEND, path=paths[0])
-    return _load(tables[TASK], tables.get(JOB), tables.get(TAG))
+    return _load(tables[TASK], tables.get(JOB), tables.get(TAG), options.gpu_shares)
 
 
-def _load(tasks: Table, jobs: Table | None, tags: Table | None) -> Loaded:
+def _load(tasks: Table, jobs: Table | None, tags: Table | None, shares: int) -> Loaded:
     """Convert tasks to jobs: the first task of each job that uses GPUs stands for the job."""
     log = Log(tasks)
     works = _work(log)
@@ -73,7 +74,7 @@ def _load(tasks: Table, jobs: Table | None, tags: Table | None) -> Loaded:
     return log.loaded(
         job_id="job_name",
         submit_time_s=np.where(submitted < 0, works.launched, submitted),
-        num_gpus=list(map(str, np.ceil(np.minimum(works.gpus / 100, MOST_GPUS + 1)).astype(np.int64).tolist())),
+        num_gpus=list(map(str, in_shares(works.gpus / 100, shares).tolist())),
         duration_s=works.run_ns,
         user=[known.users.get(key, "") for key in keys],
         status=[known.statuses.get(key) or status for key, status in zip(keys, own, strict=True)],

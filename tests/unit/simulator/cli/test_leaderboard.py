@@ -102,6 +102,39 @@ def test_one_table_and_one_page(
     assert json.loads((tmp_path / "out" / "leaderboard.json").read_text())["blocks"] == 2
 
 
+def test_the_fronts_are_printed_and_drawn(
+    traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = call(
+        monkeypatch, capsys, *words(traces, "--loads", "1.2", "--front", "--out", str(tmp_path / "out"))
+    )
+
+    assert code == 0
+    assert "Pareto front" in out and "average and p99 JCT" in out
+    found = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert set(found["fronts"]) == {"p99 JCT", "makespan", "fairness rho"}
+    assert all(front[0] == found["policies"][0]["policy"] for front in found["fronts"].values())
+    page = (tmp_path / "out" / "leaderboard.html").read_text(encoding="utf-8")
+    picture = ElementTree.parse(tmp_path / "out" / "front.svg")
+    assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) == 3 * 3
+    assert page.count("class='front'") == 1
+    ElementTree.fromstring(page[page.index("<main>") : page.index("</main>") + 7])
+
+
+def test_the_markdown_names_the_runs(
+    traces: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = call(monkeypatch, capsys, *words(traces, "--loads", ".7,1.2", "--markdown"))
+
+    assert code == 0
+    runs = out[out.index("### Runs") :]
+    for trace in ("t1", "t2"):
+        for load in ("0.70", "1.20"):
+            for policy in ("fifo-skip", "srtf", "las"):
+                assert runs.count(f"| {trace} | jobs 7 to 60 | 2x4 | {load} | true | {policy} |") == 1
+    assert "front" not in out
+
+
 def test_contention_stands_beside_a_published_figure(
     traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

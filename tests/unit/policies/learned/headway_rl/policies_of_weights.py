@@ -17,6 +17,6 @@ def network(**weights: float) -> ValueFunction:
     return ValueFunction(made)
 
 
-def beginner(**options: bool) -> HeadwayRl:
+def beginner(**options: bool | float) -> HeadwayRl:
     """Return the policy with the weights from which training begins."""
     return HeadwayRl(network(**{name: mean for name, (mean, _) in START.items()}), **options)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.model import ClusterState, Placement
 from simulator.cluster.cluster import parse_cluster
@@ -191,7 +192,18 @@ def test_no_job_goes_back_to_cpus_that_a_job_before_it_has_got() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"preempt": 1}, {"patience_s": -1}, {"stretch": -1}, {"settle_s": math.nan}, {"effort": 0.5}]
+    "options",
+    [
+        {"preempt": 1},
+        {"patience_s": -1},
+        {"stretch": -1},
+        {"settle_s": math.nan},
+        {"effort": 0.5},
+        {"tail": -0.1},
+        {"tail": math.inf},
+        {"tail": 17},
+        {"tail": "long"},
+    ],
 )
 def test_impossible_options_are_refused_by_name(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network())
@@ -200,13 +212,38 @@ def test_impossible_options_are_refused_by_name(options: dict[str, object], monk
 
 
 @settings(max_examples=150, deadline=None)
-@given(state=states(), preempt=st.booleans())
-def test_every_decision_is_valid(state: ClusterState, preempt: bool) -> None:
-    policy = beginner(preempt=preempt)
+@given(state=states(), preempt=st.booleans(), tail=st.sampled_from((0.0, 0.5, 16.0)))
+def test_every_decision_is_valid(state: ClusterState, preempt: bool, tail: float) -> None:
+    policy = beginner(preempt=preempt, tail=tail)
     decision = policy.decide(state)
     check(state, decision, policy.spec, moves=True)
     assert decision == policy.decide(state)
     assert all(len(reason) <= 200 for reason in decision.reasons.values())
+
+
+@pytest.mark.parametrize(("tail", "starts"), [(0.0, 1), (0.5, 1), (4.0, 0)])
+def test_with_a_larger_tail_an_old_long_job_passes_a_young_short_one(tail: float, starts: int) -> None:
+    old, young = Job(gpus=8, estimate_s=9000.0), Job(gpus=8, estimate_s=300.0)
+    state = state_of([Node()], [(old, QUIET), (young, QUIET)], time_s=86_400.0)
+    jobs = dataclasses.replace(state.jobs, submit_time_s=np.array([0.0, 86_000.0]))
+    state = dataclasses.replace(state, jobs=jobs)
+    assert set(HeadwayRl(network(**SOON), tail=tail).decide(state).allocation) == {starts}
+
+
+@settings(max_examples=50, deadline=None)
+@given(state=states())
+def test_without_a_tail_decisions_are_those_of_the_weights(state: ClusterState) -> None:
+    assert beginner(tail=0.0).decide(state) == beginner().decide(state)
+
+
+def test_a_tail_multiplies_values_by_a_power_of_the_age() -> None:
+    waited = network(waited=0.25)
+    rows = np.zeros((3, len(NAMES)))
+    rows[:, NAMES.index("waited")] = np.log1p([0.0, 1.0, 7.0])
+    values = waited.with_tail(0.5).values(rows)
+    assert values / values[0] == pytest.approx([1.0, 2.0**0.75, 8.0**0.75])
+    assert waited.with_tail(0.0) is waited
+    assert waited.values(rows)[2] / waited.values(rows)[0] == pytest.approx(8.0**0.25)
 
 
 def test_a_whole_trace_runs_to_its_end_and_sooner_than_under_contention_greedy() -> None:
