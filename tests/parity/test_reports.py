@@ -18,7 +18,9 @@ from tests.parity.report.result import Result, Run
 from tests.parity.report.table import summary, table
 
 REFUSED = CaseOutcome({"job": JobOutcome(words="no such feature")})
-WAITS = CaseOutcome({"job": JobOutcome(state="PENDING", reason="Resources")}, {"change": CommandOutcome(0, "done")})
+WAITS = CaseOutcome(
+    {"job": JobOutcome(state="PENDING", reason="Resources", why="Needs 1 GPU.")}, {"change": CommandOutcome(0, "done")}
+)
 WORSE, KNOWN = (
     one("worse", "-C 'a|b'"),
     one("known", "-C a", known=Limit("nobody | knows", ("submission", "job", "command"))),
@@ -38,7 +40,7 @@ def test_the_page_has_a_row_for_each_case_and_lists_where_headway_is_worse() -> 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) == len(RESULTS) + 2
     assert "4 cases, 1 skipped, 1 equal, 1 known limit, 1 worse" in text
-    assert "accepted (pending (Resources)), not refused: no such feature" in text
+    assert "accepted (pending: Needs 1 GPU.), not refused: no such feature" in text
     assert "“nobody \\| knows”" in text
     assert "| `skipped` | `` | | | skipped: no slurmdbd |" in text
 
