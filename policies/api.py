@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
+from policies.rule import Ruled, rule_text
 
 ENTRY_POINT_GROUP = "headway.policies"
 _OURS = "headway-scheduler"
@@ -85,6 +86,9 @@ class PolicySpec:
     considers: int = 0
     """Number of waiting jobs that the policy looks at, the first in order of submission; for each job that it starts, it may look
     at one more. 0 = all. A promise: without the waiting jobs behind these the decision is the same, so they are not sent to it."""
+    ordered_by: str = field(default="", compare=False)
+    """How the policy orders waiting jobs, in words that follow "orders", for users: "by time of submission". Empty: not stated; a
+    policy with a `rule` need not state it. A text, so it is not compared."""
     learning: LearningStatus | None = field(default=None, compare=False)
     """State of its continued learning when it was described; None: it does not learn. No property, so it is not compared."""
 
@@ -117,6 +121,11 @@ class Policy(Protocol):
 
         A policy whose decisions depend on earlier states too says so, and has `fork` (`Forkable`).
         """
+
+
+def ordered_by(policy: Policy) -> str:
+    """Return how the policy orders waiting jobs, in words that follow "orders"; empty if neither its spec nor a rule says so."""
+    return policy.spec.ordered_by or (rule_text(policy.rule) if isinstance(policy, Ruled) else "")
 
 
 @runtime_checkable

@@ -68,6 +68,31 @@ class Rule:
     tiers are not known, as in simulations."""
 
 
+_ORDERS = {
+    Order.ARRIVAL: "by time of submission",
+    Order.GPUS: "by number of GPUs, fewest first",
+    Order.DURATION: "by expected run time, shortest first",
+    Order.REMAINING: "by remaining time, shortest first",
+    Order.ATTAINED: "by GPU time used so far, least first",
+    Order.REMAINING_GPUS: "by remaining time multiplied by GPUs, least first",
+    Order.QUEUES: "by GPU time used so far, in classes",
+    Order.LEVELS: "by GPU time used so far, in classes",
+    Order.SLURM: "by tier of their partition, then by Slurm's priority (order=slurm)",
+}
+_PASSING = {
+    Discipline.STRICT: ", and lets no job pass the first",
+    Discipline.SKIP: ", and lets jobs that fit pass those that do not",
+    Discipline.BACKFILL: ", and lets jobs pass the first that does not fit if they do not delay it",
+    Discipline.SELECT: "",
+}
+
+
+def rule_text(rule: Rule) -> str:
+    """Return how the rule orders waiting jobs, in words that follow "orders": "by remaining time, shortest first"."""
+    tier = "by tier of their partition (order=tier), within a tier " if rule.by_tier else ""
+    return f"{tier}{_ORDERS[rule.order]}{_PASSING[rule.discipline]}"
+
+
 @runtime_checkable
 class Ruled(Protocol):
     """A policy whose decisions follow from its rule."""

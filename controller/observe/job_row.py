@@ -195,6 +195,8 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     exists."""
     if shape is None:
         return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
+    if job.by_topology and shape.max_nodes > 1:
+        return -1, f"asks for nodes near each other ({job.by_topology})", ""
     required = job.request.required_nodes
     if required and shape.min_nodes > len(required):
         return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""

@@ -173,6 +173,8 @@ class SlurmJob:
     latest_start_s: float | None = None
     """Latest start (Unix time) with which the job keeps its --deadline, by its least time limit; None without a deadline. Slurm
     ends a pending job after that (state DEADLINE), but none that is held."""
+    by_topology: str = ""
+    """Option by which the job asks for nodes that are near each other ("--switches=1", "--segment=2"); empty for none."""
 
     @property
     def is_restarted_by_slurm(self) -> bool:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from policies.api import ContinuedLearner, Learner, Policy
+from policies.api import ContinuedLearner, Learner, Policy, ordered_by
 from policies.errors import WireError
 from policies.serving.runtime import listen
 from policies.serving.runtime.address import parse_address
@@ -107,7 +107,7 @@ class PolicyServer:
         )
 
     async def _describe(self, _request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        spec = self._policy.spec
+        spec = replace(self._policy.spec, ordered_by=ordered_by(self._policy))
         if isinstance(self._policy, ContinuedLearner):
             spec = replace(spec, learning=self._policy.learning())
         return wire.encode_spec(spec).SerializeToString()

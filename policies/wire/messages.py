@@ -52,6 +52,7 @@ MAX_REASON_CHARS = 200
 """Longest reason in a Decision; longer ones are cut when sent and refused when read."""
 _MAX_SOURCE_CHARS = 500
 _MAX_VERSION_CHARS = 100
+_MAX_ORDER_CHARS = 300
 """Longest source and version of a policy; longer ones are cut when read."""
 
 
@@ -187,6 +188,7 @@ def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
         round_s=spec.round_s,
         needs=sorted(spec.needs),
         considers=spec.considers,
+        ordered_by=spec.ordered_by,
     )
     if spec.learning is not None:
         message.learning.CopyFrom(encode_learning(spec.learning))
@@ -215,6 +217,7 @@ def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
         round_s=message.round_s,
         needs=frozenset(message.needs),
         considers=message.considers,
+        ordered_by=printable(message.ordered_by[:_MAX_ORDER_CHARS]),
         learning=decode_learning(message.learning) if message.HasField("learning") else None,
     )
 

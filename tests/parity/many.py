@@ -34,19 +34,14 @@ def play_all(
     """
     no_accounting = "; ".join(missing(accounting=True))
     found = dict(kept or {})
-    second_try: set[str] = set()
     for name, world in worlds.items():
         here = [case for case in cases if case.world == name and not (case.accounting and no_accounting)]
         if here:
             says(f"cluster {name}: {len(here)} cases")
-            outcomes, again = _play_on(name, world, here, policy, says, lots, release, accounting=not no_accounting)
-            found |= outcomes
-            second_try |= again
+            found |= _play_on(name, world, here, policy, says, lots, release, accounting=not no_accounting)
     wanted = {case.name for case in cases} | found.keys()
     return [
-        replace(
-            _result(subject, case, found.get(case.name), no_accounting, release), second_try=case.name in second_try
-        )
+        _result(subject, case, found.get(case.name), no_accounting, release)
         for subject, theirs in SUBJECTS.items()
         for case in theirs
         if case.name in wanted
@@ -71,11 +66,8 @@ def _play_on(
     release: str,
     *,
     accounting: bool,
-) -> tuple[Outcomes, set[str]]:
-    """Return both outcomes of each case, and the cases of which they are those of the second try.
-
-    A case that is worse is played once more on both clusters, with fewer beside it.
-    """
+) -> Outcomes:
+    """Return both outcomes of each case. A case that is worse is played once more on both clusters, with fewer beside it."""
     with booted(name, world, headway=False, accounting=accounting) as alone:
         says("Slurm alone")
         before = alone.play(cases, lots)
@@ -88,8 +80,8 @@ def _play_on(
                 if judge(case, before[case.name], after[case.name], release).verdict is Verdict.WORSE
             ]
             says(f"once more: {len(again)} cases that are worse")
-            second_try = _play_again(again, alone, headway, before, after, release)
-    return {case.name: (before[case.name], after[case.name]) for case in cases}, second_try
+            _play_again(again, alone, headway, before, after, release)
+    return {case.name: (before[case.name], after[case.name]) for case in cases}
 
 
 def _play_again(
@@ -99,17 +91,13 @@ def _play_again(
     before: dict[str, CaseOutcome],
     after: dict[str, CaseOutcome],
     release: str,
-) -> set[str]:
-    """Play cases once more, and replace the outcomes of those that are not worse this time. Return these."""
+) -> None:
+    """Play cases once more, and replace the outcomes of those that are not worse this time."""
     if not cases:
-        return set()
+        return
     lots = max(1, alone.world.lots // 2)
     second_before, second_after = alone.play(cases, lots), headway.play(cases, lots)
-    better = {
-        case.name
-        for case in cases
-        if judge(case, second_before[case.name], second_after[case.name], release).verdict is not Verdict.WORSE
-    }
-    for name in better:
-        before[name], after[name] = second_before[name], second_after[name]
-    return better
+    for case in cases:
+        name = case.name
+        if judge(case, second_before[name], second_after[name], release).verdict is not Verdict.WORSE:
+            before[name], after[name] = second_before[name], replace(second_after[name], second_try=True)

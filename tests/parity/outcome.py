@@ -60,6 +60,8 @@ class CaseOutcome:
     commands: Mapping[str, CommandOutcome] = field(default_factory=dict)
     problem: str = ""
     """Reason why the case could not be played; empty if it was."""
+    second_try: bool = False
+    """True if Headway was worse when the case was played first, and this is the outcome of the second time."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as an object for JSON."""

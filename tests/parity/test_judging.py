@@ -23,7 +23,10 @@ RAN = JobOutcome(
     accounting={"State": "COMPLETED"},
 )
 REFUSED = JobOutcome(words="Invalid feature specification")
-WAITS = JobOutcome(state="PENDING", reason="Resources")
+WAITS = JobOutcome(state="PENDING", reason="Resources", why="Needs 8 GPUs on one node.")
+PASSED = replace(
+    WAITS, reason="QOSMaxJobsPerUserLimit", why="Slurm places it, not Headway (Slurm: PENDING, QOSMaxJobsPerUserLimit)."
+)
 
 
 def verdict(alone: JobOutcome, headway: JobOutcome, case: Case = CASE) -> tuple[Verdict, set[str]]:
@@ -32,7 +35,7 @@ def verdict(alone: JobOutcome, headway: JobOutcome, case: Case = CASE) -> tuple[
     return found.verdict, {each.aspect for each in found.differences}
 
 
-@pytest.mark.parametrize("outcome", [RAN, REFUSED, WAITS])
+@pytest.mark.parametrize("outcome", [RAN, REFUSED, WAITS, PASSED])
 def test_an_outcome_equals_itself(outcome: JobOutcome) -> None:
     assert verdict(outcome, outcome) == (Verdict.EQUAL, set())
 
@@ -58,6 +61,8 @@ def test_an_outcome_equals_itself(outcome: JobOutcome) -> None:
         (RAN, replace(RAN, restarts=1), "restarts"),
         (RAN, replace(RAN, accounting={"State": "FAILED"}), "accounting"),
         (RAN, replace(RAN, accounting={}), "accounting"),
+        (WAITS, replace(WAITS, why=""), "why"),
+        (PASSED, replace(PASSED, why="Slurm places it, not Headway (Slurm: PENDING, ReqNodeNotAvail)."), "why"),
     ],
 )
 def test_each_difference_is_worse(alone: JobOutcome, headway: JobOutcome, aspect: str) -> None:

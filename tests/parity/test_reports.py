@@ -18,7 +18,9 @@ from tests.parity.report.result import Result, Run
 from tests.parity.report.table import summary, table
 
 REFUSED = CaseOutcome({"job": JobOutcome(words="no such feature")})
-WAITS = CaseOutcome({"job": JobOutcome(state="PENDING", reason="Resources")}, {"change": CommandOutcome(0, "done")})
+WAITS = CaseOutcome(
+    {"job": JobOutcome(state="PENDING", reason="Resources", why="Needs 1 GPU.")}, {"change": CommandOutcome(0, "done")}
+)
 WORSE, KNOWN = (
     one("worse", "-C 'a|b'"),
     one("known", "-C a", known=Limit("nobody | knows", ("submission", "job", "command"))),
@@ -38,7 +40,7 @@ def test_the_page_has_a_row_for_each_case_and_lists_where_headway_is_worse() -> 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) == len(RESULTS) + 2
     assert "4 cases, 1 skipped, 1 equal, 1 known limit, 1 worse" in text
-    assert "accepted (pending (Resources)), not refused: no such feature" in text
+    assert "accepted (pending: Needs 1 GPU.), not refused: no such feature" in text
     assert "“nobody \\| knows”" in text
     assert "| `skipped` | `` | | | skipped: no slurmdbd |" in text
 
@@ -46,7 +48,7 @@ def test_the_page_has_a_row_for_each_case_and_lists_where_headway_is_worse() -> 
 def test_delays_and_second_tries_are_told() -> None:
     alone = CaseOutcome({"a": JobOutcome(began_s=1.0), "b": JobOutcome(began_s=2.0), "c": WAITS.jobs["job"]})
     headway = CaseOutcome({"a": JobOutcome(began_s=2.0), "b": JobOutcome(began_s=5.0), "c": JobOutcome(began_s=3.0)})
-    again = Result("Subject", one("again", ""), Judgement(Verdict.EQUAL), alone, headway, second_try=True)
+    again = Result("Subject", one("again", ""), Judgement(Verdict.EQUAL), alone, replace(headway, second_try=True))
     run = Run("22.05.8", "fifo-skip", [again])
     told = "Jobs began later under Headway by 2.0 s (median of 2); 1 cases are as they were at the second try."
     assert summary(run) == f"1 cases: 1 equal. {told}"
@@ -72,10 +74,11 @@ def test_the_exit_status_depends_on_what_is_worse_and_not_documented() -> None:
 def test_a_record_keeps_both_outcomes(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     assert read(path, ORIGIN) == {}
-    write(path, RESULTS, ORIGIN)
+    again = replace(WAITS, second_try=True)
+    write(path, [*RESULTS, Result("Another", one("again", ""), Judgement(Verdict.EQUAL), WAITS, again)], ORIGIN)
     kept = read(path, ORIGIN)
-    assert set(kept) == {"worse", "known", "equal"}
-    assert kept["worse"] == (REFUSED, WAITS)
+    assert set(kept) == {"worse", "known", "equal", "again"}
+    assert (kept["worse"], kept["again"]) == ((REFUSED, WAITS), (WAITS, again))
 
 
 @pytest.mark.parametrize("other", [{"commit": "1a2b+"}, {"release": "26.05.5"}, {"policy": "backfill:order=slurm"}])

@@ -22,6 +22,8 @@ FEATURES = (("fast", "rack1", "ib"), ("slow", "rack1", "ib"), ("fast", "rack2"))
 """Features of the nodes of a lot."""
 UNMANAGED = "cpu"
 """The partition that Headway does not manage."""
+EXEMPT_S = 20
+"""Time for which a job of the QOS `kept`, or of any partition in the world `exempt`, runs before it may be preempted, seconds."""
 _LIMITS = "MaxTime=60 DefaultTime=10"
 
 PARTITIONS: Mapping[str, tuple[tuple[int, ...], str]] = {
@@ -44,10 +46,11 @@ PARTITIONS: Mapping[str, tuple[tuple[int, ...], str]] = {
 
 _ACCOUNTING = (
     f"add user {USER},{OTHER},sys,games Account={ACCOUNT}",
-    "add qos high,low,short,small,one,few,queue,wall,deny",
+    "add qos high,low,kept,short,small,one,few,queue,wall,deny",
     "modify qos normal set Priority=10",
-    "modify qos high set Priority=100 Preempt=low",
+    "modify qos high set Priority=100 Preempt=low,kept",
     "modify qos low set Priority=0",
+    f"modify qos kept set Priority=0 PreemptExemptTime=00:00:{EXEMPT_S}",
     "modify qos short set MaxWall=1 Flags=DenyOnLimit",
     "modify qos small set MaxTRESPerJob=gres/gpu=2",
     "modify qos one set MaxJobsPerUser=1",
@@ -55,7 +58,7 @@ _ACCOUNTING = (
     "modify qos queue set MaxSubmitJobsPerUser=1",
     "modify qos wall set MaxWall=1",
     "modify qos deny set MaxTRESPerJob=gres/gpu=2 Flags=DenyOnLimit",
-    f"modify account {ACCOUNT} set QOS+=high,low,short,small,one,few,queue,wall,deny",
+    f"modify account {ACCOUNT} set QOS+=high,low,kept,short,small,one,few,queue,wall,deny",
     "add account capped Description=x Organization=x",
     f"add user {USER} Account=capped GrpTRES=gres/gpu=8",
     "add account single Description=x Organization=x",
@@ -73,6 +76,16 @@ _ACCOUNTING = (
 """Words of sacctmgr after the boot."""
 
 
+_SHARES = (
+    f"add user {USER},{OTHER} Account={ACCOUNT}",
+    *(f"add account {name} Description=x Organization=x Fairshare=10" for name in ("even1", "even2", "poor", "both")),
+    "add account rich Description=x Organization=x Fairshare=90",
+    *(f"add user {USER} Account={name}" for name in ("even1", "even2", "poor", "rich")),
+    f"add user {USER},{OTHER} Account=both",
+)
+"""Accounts with shares: two alike, one with few and one with many, and one of two users."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """One cluster: its settings beside lots and partitions."""
@@ -83,6 +96,8 @@ class World:
     accounting: tuple[str, ...] = ()
     """Words of sacctmgr after the boot; without any, the cluster has no slurmdbd."""
     partitions: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=lambda: PARTITIONS)
+    switches: bool = False
+    """True if the first two nodes of a lot are under one switch, the third under another one."""
 
     def spec_fields(self, *, accounting: bool) -> dict[str, Any]:
         """Return the fields of the mini-cluster's specification, with slurmdbd or without."""
@@ -103,7 +118,18 @@ class World:
             ),
             "extra_conf": self.settings if with_accounting else _without_qos(self.settings),
             "accounting": with_accounting,
+            "added_files": {"etc/topology.conf": self._topology()} if self.switches else {},
         }
+
+    def _topology(self) -> str:
+        """Return the text of topology.conf, a tree."""
+        lines, leaves = [], []
+        for lot in range(self.lots):
+            first = lot * NODES_PER_LOT + 1
+            for leaf, nodes in ((f"left{lot}", f"n{first},n{first + 1}"), (f"right{lot}", f"n{first + 2}")):
+                lines.append(f"SwitchName={leaf} Nodes={nodes}")
+                leaves.append(leaf)
+        return "\n".join([*lines, f"SwitchName=top Switches={','.join(leaves)}", ""])
 
     def managed(self) -> tuple[str, ...]:
         """Return the names of the partitions that Headway manages."""
@@ -118,8 +144,19 @@ def _without_qos(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _BY_QOS = "PreemptType=preempt/qos"
+_TIERS = {
+    "gpu": ((0, 1, 2), f"{_LIMITS} PriorityTier=10"),
+    "low": ((0, 1, 2), f"{_LIMITS} PriorityTier=1"),
+    "cancel": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=CANCEL"),
+    "never": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=OFF"),
+    "grace": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=CANCEL GraceTime=5"),
+    UNMANAGED: ((0, 1, 2), f"{_LIMITS} PriorityTier=1"),
+}
+_PLAIN = dict.fromkeys(("gpu", UNMANAGED), ((0, 1, 2), _LIMITS))
+_FIRST = "FirstJobId=10000"
+"""No other number in the output of a job looks like an id."""
 _COMMON = (
-    "FirstJobId=10000",  # no other number in the output of a job looks like an id
+    _FIRST,
     "PriorityType=priority/multifactor",
     "PriorityWeightAge=1000",
     "PriorityWeightPartition=10000",
@@ -129,17 +166,24 @@ _COMMON = (
 )
 WORLDS: Mapping[str, World] = {
     "main": World((*_COMMON, _BY_QOS), lots=8, accounting=_ACCOUNTING),
-    "tiers": World(
-        (*_COMMON, "PreemptType=preempt/partition_prio"),
+    "tiers": World((*_COMMON, "PreemptType=preempt/partition_prio"), lots=2, partitions=_TIERS),
+    "exempt": World(
+        (*_COMMON, "PreemptType=preempt/partition_prio", f"PreemptExemptTime=00:00:{EXEMPT_S}"),
         lots=2,
-        partitions={
-            "gpu": ((0, 1, 2), f"{_LIMITS} PriorityTier=10"),
-            "low": ((0, 1, 2), f"{_LIMITS} PriorityTier=1"),
-            "cancel": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=CANCEL"),
-            "never": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=OFF"),
-            "grace": ((0, 1, 2), f"{_LIMITS} PriorityTier=1 PreemptMode=CANCEL GraceTime=5"),
-            UNMANAGED: ((0, 1, 2), f"{_LIMITS} PriorityTier=1"),
-        },
+        partitions=_TIERS,
+    ),
+    "switches": World((_FIRST, "TopologyPlugin=topology/tree"), lots=3, partitions=_PLAIN, switches=True),
+    "shares": World(
+        (
+            _FIRST,
+            "PriorityType=priority/multifactor",
+            "PriorityWeightAge=1000",
+            "PriorityWeightFairshare=100000",
+            "PriorityCalcPeriod=1",
+        ),
+        lots=3,
+        accounting=_SHARES,
+        partitions=_PLAIN,
     ),
 }
 

@@ -49,6 +49,11 @@ class CycleView:
         """Maker of the last decision: a policy's name, or fallback:NAME; empty when there was nothing to decide."""
         return "" if self.result.decided is None else self.result.decided.policy
 
+    @property
+    def ordered_by(self) -> str:
+        """How that policy orders waiting jobs, in words that follow "orders"; empty if it does not state it."""
+        return "" if self.result.decided is None else self.result.decided.ordered_by
+
     @cached_property
     def digest(self) -> str:
         """Digest of the state on which the policy decided."""

@@ -14,16 +14,6 @@ from controller.preempt.reports.silent_nodes import kept_off_text
 from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
-_ORDERED_BY = {
-    "fifo": "by time of submission, and lets no job pass the first",
-    "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
-    "sjf": "by expected run time, shortest first",
-    "srtf": "by remaining time, shortest first",
-    "las": "by GPU time used so far, least first",
-    "tiresias": "by GPU time used so far, in classes",
-    "fewest-gpus": "by number of GPUs, fewest first",
-}
-"""How the built-in policies order jobs, in words for users; other policies are only named."""
 _SOURCES = {
     EstimateSource.UNKNOWN: "unknown",
     EstimateSource.TIME_LIMIT: "time limit",
@@ -159,9 +149,7 @@ def order_text(view: CycleView, row: int) -> str:
     policy = view.policy
     if not policy:
         return "No decision has been made on it yet."
-    words = policy_text(policy)
-    name = DecidedBy.parse(policy).policy
-    rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
+    rule = f"{policy_text(policy)} {f'orders {view.ordered_by}' if view.ordered_by else 'decides the order'}"
     position = view.positions.get(row)
     if position is None:
         ahead = "The policy's order does not contain it"
@@ -208,8 +196,19 @@ def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
         facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
     if (position := view.positions.get(row)) is not None:
         facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
+    facts |= _order_facts(view, row)
     if shown := _shown_jobs(view, row):
         facts["beyond_considered"] = str(shown)
     if view.result.decided is not None and view.result.decided.problem:
         facts["fallback_because"] = view.result.decided.problem
+    return facts
+
+
+def _order_facts(view: CycleView, row: int) -> dict[str, str]:
+    """Return the order in force, and Slurm's priority and tier of the job, where they are known: jobs are compared by these."""
+    facts = {"ordered_by": view.ordered_by} if view.ordered_by else {}
+    jobs = view.state.jobs
+    for name, column in (("slurm_priority", jobs.slurm_priority), ("partition_tier", jobs.partition_tier)):
+        if column is not None and not math.isnan(value := float(column[row])):
+            facts[name] = f"{value:.0f}"
     return facts

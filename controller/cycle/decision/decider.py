@@ -20,7 +20,7 @@ from controller.base.errors import PolicyUnavailableError
 from controller.cycle.decision.plan import Plan, Rejection, make_plan
 from controller.cycle.decision.server import PolicyEndpoint, Server
 from controller.state.decided_by import DecidedBy
-from policies.api import Outcome, Policy, PolicySpec
+from policies.api import Outcome, Policy, PolicySpec, ordered_by
 from policies.errors import PolicyError, PolicyFault, PolicyServerError
 from policies.model import ClusterState
 from policies.serving.queue_cut import cut_queue
@@ -53,6 +53,8 @@ class Decided:
     latency_s: float
     problem: str
     """Reason why the fallback decided in the policy's place; empty when it did not."""
+    ordered_by: str = ""
+    """How that policy orders waiting jobs, in words that follow "orders"; empty if it does not state it."""
 
 
 @dataclass(slots=True)
@@ -183,14 +185,14 @@ class Decider:
         begun_s = self._clock.monotonic()
         self.counts.decisions += 1
         try:
-            plan, name = await self._decide_by_server(state)
+            plan, spec = await self._decide_by_server(state)
         except PolicyUnavailableError as error:
             problem = str(error)
         else:
             self.last_error, self._undecided = "", None
             self._note_guard(plan.guard)
             self._note_outside(plan.outside)
-            return Decided(plan, name, self._took_s(begun_s), "")
+            return Decided(plan, spec.name, self._took_s(begun_s), "", spec.ordered_by)
         self.counts.fallbacks += 1
         self.guard = self.outside = ""
         self.last_error = problem
@@ -202,9 +204,8 @@ class Decider:
             log.error("no_decision", policy=problem, fallback=decided.reason)
             return None
         self._undecided = None
-        return Decided(
-            decided, str(DecidedBy(self.fallback_name, fallback=True)), self._clock.monotonic() - begun_s, problem
-        )
+        by = str(DecidedBy(self.fallback_name, fallback=True))
+        return Decided(decided, by, self._clock.monotonic() - begun_s, problem, ordered_by(self._fallback))
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """Return the plan that the active policy would make on a hypothetical state; None: no answer. Nothing is counted."""
@@ -365,7 +366,7 @@ class Decider:
         self._busy_since_s = now_s if slow else -math.inf
         return now_s - begun_s
 
-    async def _decide_by_server(self, state: ClusterState) -> tuple[Plan, str]:
+    async def _decide_by_server(self, state: ClusterState) -> tuple[Plan, PolicySpec]:
         if self._rests_s > 0:
             raise PolicyUnavailableError(f"{self._failure} (next attempt in {self._rests_s:.0f} s)")
         until_s = self._clock.monotonic() + self._deadline_s
@@ -387,7 +388,8 @@ class Decider:
             raise self._failed(server, problem, doubtful=True)
         if self._server.endpoint is server.endpoint:
             self._failures, self._doubtful = 0, False
-        return checked, server.spec.name if server.spec is not None else ""
+        assert server.spec is not None, "its decision was checked against it"
+        return checked, server.spec
 
     def _failed(self, server: Server, problem: str, *, doubtful: bool) -> PolicyUnavailableError:
         # A server that was swapped meanwhile says nothing about the new one.

@@ -183,6 +183,7 @@ def job_record(job: Any) -> JobRecord:
         nice=int(getattr(job, "nice", None) or 0),
         user_id=getattr(job, "user_id", None),
         latest_start_s=_latest_start_s(job) if phase is Phase.PENDING else None,
+        by_topology=_by_topology(job),
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None
@@ -194,6 +195,12 @@ def _latest_start_s(job: Any) -> float | None:
     deadline_s = _seconds(getattr(job, "deadline", None) or None)
     least_min = getattr(job, "time_limit_min", None) or job.time_limit or 0
     return None if deadline_s is None else deadline_s - least_min * 60.0
+
+
+def _by_topology(job: Any) -> str:
+    """Return the option by which the job asks for nodes near each other, as far as pyslurm passes it on."""
+    switches = getattr(job, "required_switches", None)
+    return f"--switches={switches}" if switches else ""
 
 
 def _keys(job: Any, key: JobKey, phase: Phase) -> list[JobKey]:

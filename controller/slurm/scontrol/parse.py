@@ -24,7 +24,13 @@ from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, cpu_count, expa
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
-from controller.slurm.scontrol.parse_request import GpuRequest, after_paths, gpus_requested, resources_requested
+from controller.slurm.scontrol.parse_request import (
+    GpuRequest,
+    after_paths,
+    gpus_requested,
+    resources_requested,
+    topology_requested,
+)
 from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
@@ -99,7 +105,8 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     gpus = gpus_requested(tail)
     texts = texts_of(tail)
     begin, end = after_paths(tail)
-    job = _job(owner, middle, fields, texts, gpus, clock, expedited=tail.find(_EXPEDITED, begin, end) >= 0)
+    expedited, by_topology = tail.find(_EXPEDITED, begin, end) >= 0, topology_requested(tail)
+    job = _job(owner, middle, fields, texts, gpus, clock, expedited=expedited, by_topology=by_topology)
     array_id = job.array_job_id
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
@@ -126,6 +133,7 @@ def _job(
     clock: Clockface,
     *,
     expedited: bool,
+    by_topology: str,
 ) -> SlurmJob:
     state = fields["JobState"]
     phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
@@ -166,6 +174,7 @@ def _job(
         nice=values.whole(owner["nice"] or "0"),
         user_id=values.whole(owner["uid"]) if owner["uid"] else None,
         latest_start_s=_latest_start_s(fields, clock) if pending else None,
+        by_topology=by_topology,
     )
 
 

@@ -34,6 +34,17 @@ _NO_GPUS = GpuRequest()
 _TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask|TresPerSocket)=(\S+)")
 
 
+_BY_TOPOLOGY = re.compile(r" (Switches|SegmentSize)=(\d{1,9})(?=[@ ]|\Z)")
+_OPTIONS = {"Switches": "--switches", "SegmentSize": "--segment"}
+
+
+def topology_requested(tail: str) -> str:
+    """Return the option by which the job asks for nodes near each other; empty if it has none. Slurm prints it behind the paths."""
+    begin, end = max(tail.rfind(" StdOut="), 0), after_paths(tail)[1]
+    found = _BY_TOPOLOGY.search(tail, begin, end)
+    return f"{_OPTIONS[found[1]]}={found[2]}" if found else ""
+
+
 def after_paths(tail: str) -> tuple[int, int]:
     """Return begin and end of the part after the last path and before the mail address."""
     begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)

@@ -12,7 +12,7 @@ from policies.model import ClusterState
 from policies.options import choice, layout_named, order_named
 from policies.ordering.naming_gpus import GPUS, with_gpus_named
 from policies.ordering.run_rule import apply_rule
-from policies.rule import Discipline, Rule
+from policies.rule import Discipline, Rule, rule_text
 
 
 class FifoSkip:
@@ -30,7 +30,7 @@ class FifoSkip:
         if choice("gpus", gpus, GPUS) == "any":
             self.rule = self._rule
         else:  # without a `rule` a simulator asks `decide`, because the rule alone names no GPUs
-            self.spec = replace(type(self).spec, exact_gpus=True)
+            self.spec = replace(type(self).spec, exact_gpus=True, ordered_by=rule_text(self._rule))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start every waiting job that fits when its turn comes."""

@@ -49,6 +49,7 @@ class PolicyDescription(_message.Message):
     NEEDS_FIELD_NUMBER: _builtins.int
     LEARNING_FIELD_NUMBER: _builtins.int
     CONSIDERS_FIELD_NUMBER: _builtins.int
+    ORDERED_BY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Short name, shown by `headway policy show`."""
     version: _builtins.str
@@ -71,6 +72,10 @@ class PolicyDescription(_message.Message):
     """Waiting jobs that the policy looks at: the first rows of those that wait; for each job that it starts, it may look at one more.
     0 = all. The policy promises that its decision is the same without the waiting jobs behind these, which the caller may then
     leave out of snapshots: it sends as many as this number and the free GPUs together.
+    """
+    ordered_by: _builtins.str
+    """How the policy orders waiting jobs, in words that follow "orders": "by time of submission, and lets no job pass the first";
+    shown to users by `headway why`. Empty = not stated.
     """
     @_builtins.property
     def needs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -95,10 +100,11 @@ class PolicyDescription(_message.Message):
         needs: _abc.Iterable[_builtins.str] | None = ...,
         learning: Global___Learning | None = ...,
         considers: _builtins.int = ...,
+        ordered_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["learning", b"learning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["considers", b"considers", "exact_gpus", b"exact_gpus", "learning", b"learning", "max_schema_version", b"max_schema_version", "min_schema_version", b"min_schema_version", "name", b"name", "needs", b"needs", "preempts", b"preempts", "resizes", b"resizes", "round_s", b"round_s", "source", b"source", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["considers", b"considers", "exact_gpus", b"exact_gpus", "learning", b"learning", "max_schema_version", b"max_schema_version", "min_schema_version", b"min_schema_version", "name", b"name", "needs", b"needs", "ordered_by", b"ordered_by", "preempts", b"preempts", "resizes", b"resizes", "round_s", b"round_s", "source", b"source", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,8 @@ from tests.parity.cases import (
     order,
     partitions,
     preemption,
+    shares,
+    switches,
     times,
 )
 from tests.parity.cases.known import KNOWN
@@ -31,8 +33,10 @@ MODULES = (
     times,
     partitions,
     order,
+    shares,
     limits,
     preemption,
+    switches,
     operators,
     commands,
 )

@@ -24,6 +24,7 @@ CASES = (
     pair("after", "after:{first}", "sleep 5"),
     pair("after-a-minute", "after:{first}+1", within_s=100),
     pair("aftercorr-single", "aftercorr:{first}"),
+    pair("afterburstbuffer", "afterburstbuffer:{first}"),
     story(
         "afterok-two",
         Job(label="first", options=GPU, script="sleep 2"),

@@ -41,6 +41,7 @@ CASES = (
     one("licenses-one", f"-L lic1:1 {GPU}"),
     one("licenses-unknown", f"-L nothing:1 {GPU}"),
     one("licenses-too-many", f"-L lic1:2 {GPU}"),
+    one("licenses-either", f"-L 'lic1:1|lic5:1' {GPU}"),
     story(
         "licenses-taken",
         Job(label="first", options=f"-L lic2:1 {GPU}", script="sleep 5"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.parity.case import Job, Until, one, stepped, story
+from tests.parity.case import Do, Job, Until, one, stepped, story
 
 SUBJECT = "Nodes, tasks and CPUs"
 GPU = "--gres=gpu:1"
@@ -59,6 +59,22 @@ CASES = (
     stepped("no-kill", f"-k -N2 {GPU}"),
     stepped("tmp", f"--tmp=0 {GPU}"),
     one("tmp-too-much", f"--tmp=900T {GPU}"),
+    stepped("distribution-arbitrary", f"-n2 -m arbitrary -w {{n1}},{{n2}} {GPU}", where=True),
+    stepped("distribution-pack", f"-N2 -n4 -m block,pack {GPU}"),
+    story(
+        "nodefile",
+        Do("bash -c 'echo {n2} > nodes'"),
+        Job(options=f"-F nodes {GPU}", script="srun bash ../step.sh"),
+        where=True,
+    ),
+    one("nodefile-missing", f"-F /nonexistent {GPU}"),
+    stepped("batch-host", f"-N2 -C ib --batch=slow {GPU}", where=True),
+    one("batch-host-unknown", f"-N2 -C fast --batch=purple {GPU}", within_s=10),
+    stepped("segment-one", f"-N2 --segment=1 {GPU}"),
+    stepped("segment-two", f"-N2 --segment=2 {GPU}"),
+    one("segment-uneven", f"-N3 --segment=2 {GPU}", within_s=10),
+    stepped("segments-consolidated", f"-N2 --segment=1 --consolidate-segments {GPU}"),
+    stepped("segments-spread", f"-N2 --segment=1 --spread-segments {GPU}"),
     story(
         "nodelist-busy",
         Job(label="first", options="-w {n1} --gres=gpu:8", script="sleep 5"),

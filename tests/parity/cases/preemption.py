@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.parity.case import Case, Do, Job, Pause, Step, Until, story
+from tests.parity.world import EXEMPT_S
 
 SUBJECT = "Preemption"
 NODE = "-w {n1} --gres=gpu:8"
@@ -11,6 +12,11 @@ NODE = "-w {n1} --gres=gpu:8"
 def tiers(name: str, *steps: Step, **fields: object) -> Case:
     """Return a case on the cluster with PreemptType=preempt/partition_prio."""
     return story(name, *steps, world="tiers", **({"within_s": 40} | fields))
+
+
+def exempt(name: str, *steps: Step, **fields: object) -> Case:
+    """Return a case on the cluster that has PreemptExemptTime, too."""
+    return story(name, *steps, world="exempt", **({"within_s": 40} | fields))
 
 
 CASES = (
@@ -172,5 +178,66 @@ CASES = (
         Until("busy"),
         Job(label="low", options=f"{NODE} -p {{low}}", script="sleep 2"),
         Job(label="job", options=NODE, script="sleep 2"),
+    ),
+    story(
+        "preempt-qos-exempt",
+        Job(label="kept", options=f"{NODE} --qos=kept", script="sleep 50"),
+        Until("kept"),
+        Pause(2),
+        Job(label="high", options=f"{NODE} --qos=high", script="sleep 2"),
+        accounting=True,
+        within_s=40,
+    ),
+    story(
+        "preempt-qos-exempt-and-not",
+        Job(label="kept", options="-w {n1} --gres=gpu:4 --qos=kept", script="sleep 20"),
+        Job(label="low", options="-w {n1} --gres=gpu:4 --qos=low", script="sleep 20"),
+        Until("kept"),
+        Until("low"),
+        Pause(2),
+        Job(label="high", options="-w {n1} --gres=gpu:4 --qos=high", script="sleep 2"),
+        accounting=True,
+        within_s=20,
+    ),
+    exempt(
+        "preempt-exempt",
+        Job(label="low", options=f"{NODE} -p {{low}}", script="sleep 50"),
+        Until("low"),
+        Pause(2),
+        Job(label="job", options=NODE, script="sleep 2"),
+    ),
+    exempt(
+        "preempt-exempt-no-more",
+        Job(label="low", options=f"{NODE} -p {{low}}", script="sleep 50"),
+        Until("low"),
+        Pause(EXEMPT_S + 2),
+        Job(label="job", options=NODE, script="sleep 2"),
+        within_s=20,
+    ),
+    exempt(
+        "preempt-exempt-ends-before",
+        Job(label="low", options=f"{NODE} -p {{low}}", script="sleep 10"),
+        Until("low"),
+        Job(label="job", options=NODE, script="sleep 2"),
+    ),
+    exempt(
+        "preempt-exempt-grace",
+        Job(label="low", options=f"{NODE} -p {{grace}}", script="sleep 60"),
+        Until("low"),
+        Pause(2),
+        Job(label="job", options=NODE, script="sleep 2"),
+        within_s=50,
+    ),
+    exempt(
+        "preempt-exempt-one-of-two",
+        Job(label="never", options="-w {n3} --gres=gpu:8 -p {never}", script="sleep 40"),
+        Job(label="old", options="-w {n1} --gres=gpu:8 -p {low}", script="sleep 50"),
+        Until("old"),
+        Pause(EXEMPT_S),
+        Job(label="young", options="-w {n2} --gres=gpu:8 -p {low}", script="sleep 20"),
+        Until("young"),
+        Pause(2),
+        Job(label="job", options="--gres=gpu:8", script="sleep 2"),
+        within_s=30,
     ),
 )

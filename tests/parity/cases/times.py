@@ -32,6 +32,10 @@ CASES = (
     ),
     one("signal-batch", f"--signal=B:USR1@55 -t 1 {GPU}", script=TRAP, within_s=40),
     one("signal-steps", f"--signal=USR1@55 -t 1 {GPU}", script=f"srun bash -c '{TRAP}'", within_s=40),
+    one("signal-for-reservation", f"--signal=R:USR1@5 -t 1 {GPU}"),
+    one("time-unlimited", f"-t UNLIMITED {GPU}", within_s=10),
+    one("time-zero", f"-t 0 {GPU}", within_s=10),
+    one("begin-in-hours", f"--begin=now+1hour {GPU}", within_s=6),
     one("signal-malformed", f"--signal=NOTHING@5 {GPU}"),
     story(
         "scancel-signal",

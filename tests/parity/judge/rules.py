@@ -17,6 +17,10 @@ LATE_AT_ONCE_S = 4.0
 """The same for a case of one job that can start at once. The controller needs about a second."""
 _TOGETHER_S = 2.0
 """Difference of two begins that does not show which job was first."""
+_SLURM_PLACES = ("Slurm places it", "Slurm schedules it")
+"""Beginnings of explanations of jobs that Headway leaves to Slurm."""
+_NOT_ITS_TURN = frozenset({"", "None", "Priority", "Resources"})
+"""Slurm's reasons for jobs that only wait for others; which of them it gives depends on the moment."""
 _RUNS = frozenset({"RUNNING", "COMPLETING", "COMPLETED"})
 
 
@@ -61,6 +65,8 @@ def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Foun
         return
     if (alone.state in _RUNS) != (headway.state in _RUNS) or not {alone.state, headway.state} <= _RUNS:
         yield from _of_state(alone, headway)
+    if alone.state == headway.state == "PENDING":
+        yield from _of_explanation(alone, headway)
     if _runs_again_sooner(alone, headway):
         return  # the environment is that of another run
     yield from _of_start(case, alone, headway)
@@ -105,6 +111,18 @@ def _of_state(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
         return
     text = f"{_standing(headway)}, not {_standing(alone)}"
     yield "state", text, Verdict.BETTER if _runs_again_sooner(alone, headway) else Verdict.WORSE
+
+
+def _of_explanation(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    """A job that waits has an explanation. That of a job which Slurm places has Slurm's own reason, where this is not its turn."""
+    if not headway.why:
+        yield "why", "no explanation", Verdict.WORSE
+    elif headway.why.startswith(_SLURM_PLACES) and not _says(alone.reason, headway.why):
+        yield "why", f"{_short(headway.why)}, not {alone.reason}", Verdict.WORSE
+
+
+def _says(reason: str, why: str) -> bool:
+    return reason in _NOT_ITS_TURN or reason in why
 
 
 def _runs_again_sooner(alone: JobOutcome, headway: JobOutcome) -> bool:

@@ -62,7 +62,7 @@ class Side:
         if self.headway is None:
             return ""
         answer = self.headway.headway("why", job_id, "--json", check=False)
-        return str(json.loads(answer.stdout)["sentence"]) if answer.returncode == 0 else answer.stderr.strip()
+        return str(json.loads(answer.stdout)["sentence"]) if answer.returncode == 0 else ""
 
     def _with_accounting(self, outcomes: dict[str, CaseOutcome]) -> dict[str, CaseOutcome]:
         known = fields_of(self.cluster)

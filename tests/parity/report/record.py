@@ -81,6 +81,7 @@ def _case(fields: Mapping[str, Any]) -> CaseOutcome:
         jobs={label: _job(job) for label, job in fields["jobs"].items()},
         commands={label: CommandOutcome(**command) for label, command in fields["commands"].items()},
         problem=fields["problem"],
+        second_try=fields.get("second_try", False),
     )
 
 

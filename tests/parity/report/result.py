@@ -26,8 +26,11 @@ class Result:
     judgement: Judgement
     alone: CaseOutcome = field(default_factory=CaseOutcome)
     headway: CaseOutcome = field(default_factory=CaseOutcome)
-    second_try: bool = False
-    """True if it was worse when it was played first, and these are the outcomes of the second time."""
+
+    @property
+    def second_try(self) -> bool:
+        """True if it was worse when it was played first, and these are the outcomes of the second time."""
+        return self.headway.second_try
 
     def delays_s(self) -> list[float]:
         """Return by how many seconds each job that began on both clusters began later under Headway."""

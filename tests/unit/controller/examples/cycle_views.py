@@ -14,7 +14,7 @@ from controller.observe.observer import Observer
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
-from policies.api import load_policy
+from policies.api import load_policy, ordered_by
 from tests.unit.controller.examples.build import snapshot
 
 DL = frozenset({"dl"})
@@ -27,15 +27,17 @@ def scene(
     ledger: Ledger | None = None,
     problem: str = "",
     measured: ContentionByRun = NO_CONTENTION,
+    options: Mapping[str, object] | None = None,
     **cluster: Any,
 ) -> CycleView:
-    """One cycle over these jobs, decided by that policy (named `by`), and not carried out yet."""
+    """One cycle over these jobs, decided by that policy with those options (named `by`), and not carried out yet."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL, measured)
-    decider = load_policy(policy)
+    decider = load_policy(policy, options)
     plan = make_plan(observation.state, decider.decide(observation.state), decider.spec)
     assert isinstance(plan, Plan), plan
-    decided = Decided(plan, by or policy, 0.004, problem) if len(observation.state.pending) else None
+    orders = ordered_by(decider) if by in {"", policy, f"fallback:{policy}"} else ""
+    decided = Decided(plan, by or policy, 0.004, problem, orders) if len(observation.state.pending) else None
     return CycleView(CycleResult(observation, JobChanges(), (), decided, in_transit=False), ledger, DL)
 
 

@@ -155,6 +155,12 @@ def test_a_node_list_that_must_be_filled_up_with_other_nodes_is_given_to_slurm()
     assert list(observe(snapshot(asks)).to_yield) == [asks.key]
 
 
+@pytest.mark.parametrize(("nodes", "given"), [(2, True), (1, False)])
+def test_a_job_that_asks_for_several_nodes_near_each_other_is_given_to_slurm(nodes, given):
+    asks = job("1", by_topology="--switches=1", request=request(gpus_per_node=1, min_nodes=nodes, max_nodes=nodes))
+    assert list(observe(snapshot(asks)).to_yield) == [asks.key] * given
+
+
 def test_reservations_are_kept_for_their_jobs():
     held = SlurmReservation("exam", frozenset({"n1", "n2"}), NOW_S - 10, NOW_S + 10_000)
     inside, outside = job("1", reservation="exam"), job("2")

@@ -113,6 +113,14 @@ async def test_describes_decides_and_learns(socket_path: Path) -> None:
         assert policy.learned == [OUTCOME, OUTCOME]
 
 
+async def test_the_order_of_a_rule_with_its_options_is_described(socket_path: Path) -> None:
+    async with serving(load_policy("las", {"order": "tier"}), socket_path) as client:
+        spec = await client.describe(30.0)
+    assert (
+        spec.ordered_by == "by tier of their partition (order=tier), within a tier by GPU time used so far, least first"
+    )
+
+
 async def test_work_in_the_background_begins_and_ends_with_the_server(socket_path: Path) -> None:
     policy = Learning()
     async with serving(policy, socket_path) as client:

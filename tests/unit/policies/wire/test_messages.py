@@ -342,14 +342,16 @@ def test_texts_of_a_server_become_printable() -> None:
     decision = wire.decode_decision(wire.encode_decision(Decision({}, {0: text}, (), text, text), 1), sample())
     assert (decision.reasons, decision.guard, decision.outside) == ({0: shown}, shown, shown)
     learning = LearningStatus(last_result=text, last_reason=text, problem=text)
-    spec = wire.decode_spec(wire.encode_spec(PolicySpec("mine", source=text, version=text, learning=learning)))
-    assert (spec.source, spec.version) == (shown, shown)
+    spec = wire.decode_spec(
+        wire.encode_spec(PolicySpec("mine", source=text, version=text, ordered_by=text, learning=learning))
+    )
+    assert (spec.source, spec.version, spec.ordered_by) == (shown, shown, shown)
     assert spec.learning == LearningStatus(last_result=shown, last_reason=shown, problem=shown)
 
 
 def test_long_properties_of_a_policy_are_cut() -> None:
-    spec = wire.decode_spec(wire.encode_spec(PolicySpec("mine", source="s" * 10**6, version="v" * 10**6)))
-    assert (spec.source, spec.version) == ("s" * 500, "v" * 100)
+    spec = wire.decode_spec(wire.encode_spec(PolicySpec("mine", "s" * 10**6, "v" * 10**6, ordered_by="o" * 10**6)))
+    assert (spec.source, spec.version, spec.ordered_by) == ("s" * 500, "v" * 100, "o" * 300)
 
 
 BROKEN_DECISIONS: list[tuple[str, Callable[[policy_pb2.Decision], object]]] = [

@@ -102,6 +102,25 @@ def test_a_waiting_job_shows_which_jobs_are_before_it_and_by_which_rule():
     }
 
 
+@pytest.mark.parametrize(
+    ("policy", "order", "expected"),
+    [
+        (
+            "backfill",
+            "slurm",
+            "by tier of their partition, then by Slurm's priority (order=slurm), and lets jobs pass the first",
+        ),
+        ("srtf", "tier", "by tier of their partition (order=tier), within a tier by remaining time, shortest first."),
+        ("srtf", "own", "by remaining time, shortest first."),
+    ],
+)
+def test_the_order_in_force_is_named(policy, order, expected):
+    shot = scene(held(1, {"n1": 8}), job("8"), job("9"), policy=policy, options={"order": order}, nodes=1)
+    found = explain(shot, "8", NOW_S)
+    assert f"; policy {policy} orders {expected}" in found.sentence
+    assert found.facts["ordered_by"] in found.sentence
+
+
 def test_a_policy_of_another_package_is_named_with_its_reason():
     found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
     assert "; policy mine decides the order." in found.sentence

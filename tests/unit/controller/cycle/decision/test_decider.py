@@ -36,7 +36,7 @@ class FakeEndpoint:
 
     async def describe(self, deadline_s):
         self._answer()
-        return PolicySpec(name="fake", source="tests")
+        return PolicySpec(name="fake", source="tests", ordered_by="by name")
 
     async def healthy(self, deadline_s):
         return not self.sick
@@ -81,6 +81,7 @@ def decider(endpoint, fallback=None, clock=None):
 async def test_the_policy_server_decides_while_it_can(state):
     decided = await (tested := decider(FakeEndpoint())).decide(state)
     assert (decided.policy, decided.problem, len(decided.plan.starts)) == ("fake", "", 1)
+    assert decided.ordered_by == "by name"
     assert tested.serving
 
 
@@ -130,7 +131,10 @@ async def test_a_state_outside_of_the_trained_range_is_noted_as_long_as_it_is(st
 async def test_the_fallback_decides_when_it_is_away(state):
     tested = decider(FakeEndpoint(away=True))
     decided = await tested.decide(state)
-    assert decided.policy == "fallback:fifo"
+    assert (decided.policy, decided.ordered_by) == (
+        "fallback:fifo",
+        "by time of submission, and lets no job pass the first",
+    )
     assert "nobody listens" in decided.problem
     assert len(decided.plan.starts) == 1
     assert not tested.serving

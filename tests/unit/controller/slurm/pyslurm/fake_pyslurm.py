@@ -65,6 +65,7 @@ class JobRow:
     time_limit: int | None = None
     time_limit_min: int | None = None
     deadline: int | None = None
+    required_switches: int | None = None
     num_nodes: int | None = 1
     max_nodes: int | None = None
     ntasks: int = 1

@@ -101,6 +101,11 @@ def test_a_held_job() -> None:
     assert job.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000)
 
 
+def test_a_job_asks_for_few_switches():
+    assert job_with().by_topology == ""
+    assert job_with(required_switches=2).by_topology == "--switches=2"
+
+
 def test_a_running_job() -> None:
     job = job_with(**RUNNING)
     assert job.allocated == (NodeShare("n1", 2, 0b101, 4, 4000), NodeShare("n2", 2, 0b101, 4, 4000))

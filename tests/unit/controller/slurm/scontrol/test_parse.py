@@ -57,6 +57,16 @@ def test_a_deadline_is_kept_by_a_start_before_the_time_limit(
     assert found.latest_start_s == latest_s
 
 
+@pytest.mark.parametrize(
+    ("shown", "option"),
+    [("", ""), ("Switches=2@00:05:00 ", "--switches=2"), ("SegmentSize=4 ", "--segment=4"), ("Switches=many ", "")],
+)
+def test_the_option_about_near_nodes_is_behind_the_paths(shown: str, option: str) -> None:
+    line = job_line(workdir="/tmp/x Switches=8@1 StdOut=/y")  # text of the user, before the last path
+    (found,) = parse_job(line.replace(" Power=", f" {shown}Power="), CLOCK).jobs
+    assert found.by_topology == option
+
+
 def test_a_running_job() -> None:
     seen = job(**RUNNING, time_limit="00:10:00")
     assert (seen.phase, seen.held, seen.time_limit_s) == (Phase.RUNNING, False, 600)

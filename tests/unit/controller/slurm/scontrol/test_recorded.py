@@ -60,7 +60,18 @@ def test_requests_mean_the_same() -> None:
     assert len(both) > 25
     for name in sorted(both):
         then, now = older[name], newer[name]
-        for part in ("user", "phase", "held", "exclusive", "features", "licenses", "dependency", "comment", "batch"):
+        for part in (
+            "user",
+            "phase",
+            "held",
+            "exclusive",
+            "features",
+            "licenses",
+            "dependency",
+            "comment",
+            "batch",
+            "by_topology",
+        ):
             assert getattr(now, part) == getattr(then, part), (name, part)
         if name in _MORE_CPUS or now.phase is not Phase.PENDING:
             continue
