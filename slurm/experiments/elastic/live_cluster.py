@@ -101,6 +101,8 @@ def elastic_cluster(nodes: int, gpus: int, report: Callable[[str], None]) -> Ite
         "preemption_min_run_s": 5.0,
         "preemption_cooldown_s": 0.0,
         "preemption_budget_per_hour": 10_000,
+        # Else a job that was stopped twice would keep its size for an hour: until its end, as jobs take minutes.
+        "preemption_moves_per_hour": 1_000,
     }
     with booted("elastic", report, settings, nodes=nodes, gpus=gpus) as parts:
         yield ElasticCluster(*parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +36,8 @@ class Schedulers:
     """Which GPUs of its node each group has: bit k stands for GPU k (G)."""
     of_node: Ints
     """Scheduler of each node; NO_SCHEDULER for nodes without GPUs."""
-    node_groups: tuple[range, ...]
-    """Groups of each node; none of nodes without GPUs."""
+    node_first: Ints
+    """First group of each node, and behind it the group after its last one (N, 2); equal for nodes without GPUs."""
 
     @property
     def count(self) -> int:
@@ -49,33 +50,38 @@ class Schedulers:
 
     def groups_on(self, node: int) -> range:
         """Return the groups of a node."""
-        return self.node_groups[node]
+        return range(*self.node_first[node].tolist())
 
 
 def schedulers_of(state: ClusterState, division: str | int, groups: str | int) -> Schedulers:
     """Return the schedulers of a cluster: one for each rack, for each partition, or so many. `groups`: SOCKETS or a number."""
     parts = _parts(state, division)
+    nodes = np.array([node for part in parts for node in part.tolist()], dtype=np.int64)
+    of_each = (
+        [_sockets(state, node) for node in nodes.tolist()]
+        if isinstance(groups, str)
+        else _numbered(state, nodes, groups)
+    )
+    count = np.array([*map(len, of_each)], dtype=np.int64)
+    end = np.cumsum(count)
     of_node = np.full(len(state.nodes), NO_SCHEDULER)
-    node_groups = [range(0)] * len(state.nodes)
-    masks: list[int] = []
-    group_node: list[int] = []
-    first = [0]
     for scheduler, part in enumerate(parts):
         of_node[part] = scheduler
-        for node in part.tolist():
-            own = _sockets(state, node) if isinstance(groups, str) else _equal(int(state.nodes.gpus[node]), groups)
-            node_groups[node] = range(len(masks), len(masks) + len(own))
-            masks += own
-            group_node += [node] * len(own)
-        first.append(len(masks))
+    node_first = np.zeros((len(state.nodes), 2), dtype=np.int64)
+    node_first[nodes] = np.stack([end - count, end], axis=1)
+    masks = tuple(chain.from_iterable(of_each))
     return Schedulers(
-        first=np.array(first, dtype=np.int64),
-        group_node=np.array(group_node, dtype=np.int64),
-        group_gpus=np.array([mask.bit_count() for mask in masks], dtype=np.int64),
-        group_mask=tuple(masks),
+        first=np.append(0, end)[np.cumsum([0, *map(len, parts)])],
+        group_node=np.repeat(nodes, count),
+        group_gpus=np.array([*map(int.bit_count, masks)], dtype=np.int64),
+        group_mask=masks,
         of_node=of_node,
-        node_groups=tuple(node_groups),
+        node_first=node_first,
     )
+
+
+def _numbered(state: ClusterState, nodes: Ints, groups: int) -> list[tuple[int, ...]]:
+    return [_equal(gpus, groups) for gpus in state.nodes.gpus[nodes].tolist()]
 
 
 def _sockets(state: ClusterState, node: int) -> tuple[int, ...]:
