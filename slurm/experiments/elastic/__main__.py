@@ -82,7 +82,7 @@ def main() -> int:
     try:
         policies = separated(options.policies)
         with elastic_cluster(
-            options.nodes, options.gpus, lambda text: says.print(f"[dim]{text}", highlight=False)
+            options.nodes, options.gpus, options.stops, lambda text: says.print(f"[dim]{text}", highlight=False)
         ) as booted:
             for repeat in range(options.repeats):
                 jobs = arrivals(
@@ -157,6 +157,12 @@ def _parse() -> argparse.Namespace:
         "--longest", type=float, default=120.0, help="duration of the longest job at its requested size, seconds"
     )
     parser.add_argument("--gap", type=float, default=10.0, help="mean time between two submissions, seconds")
+    parser.add_argument(
+        "--stops",
+        type=int,
+        default=2,
+        help="number of times an hour that policies may stop a job; then it keeps its size",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 

@@ -94,15 +94,15 @@ class ElasticCluster(LiveCluster):
 
 
 @contextmanager
-def elastic_cluster(nodes: int, gpus: int, report: Callable[[str], None]) -> Iterator[ElasticCluster]:
-    """Boot a cluster with agents, and a controller that lets policies stop and resize jobs. Remove everything at the end."""
+def elastic_cluster(nodes: int, gpus: int, stops: int, report: Callable[[str], None]) -> Iterator[ElasticCluster]:
+    """Boot a cluster with agents, and a controller that lets policies stop and resize jobs, each at most `stops` times an hour.
+    Remove everything at the end."""
     settings = {
         "preemption": "automatic",
         "preemption_min_run_s": 5.0,
         "preemption_cooldown_s": 0.0,
         "preemption_budget_per_hour": 10_000,
-        # Else a job that was stopped twice would keep its size for an hour: until its end, as jobs take minutes.
-        "preemption_moves_per_hour": 1_000,
+        "preemption_moves_per_hour": stops,
     }
     with booted("elastic", report, settings, nodes=nodes, gpus=gpus) as parts:
         yield ElasticCluster(*parts)
