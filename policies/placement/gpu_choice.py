@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from policies.model import ClusterState, Placement
-from policies.state.gpu_layout import GpuLayout, Link
+from policies.state.gpu_layout import MOST_GPUS, GpuLayout, Link
 
 
 def packed(layout: GpuLayout, free: int, count: int) -> int:
@@ -32,7 +32,7 @@ def _within(layout: GpuLayout, free: int, count: int, link: Link) -> int:
         return free if count else 0
     closer = [each for each in Link if each < link]
     if not closer:
-        return _lowest(free, count)
+        return lowest(free, count)
     parts = [there for group in layout.groups(closer[-1]) if (there := group & free)]
     alone = free & ~sum(parts)  # GPUs without that link, each a group of its own
     parts += [1 << gpu for gpu in range(alone.bit_length()) if alone >> gpu & 1]
@@ -44,7 +44,8 @@ def _within(layout: GpuLayout, free: int, count: int, link: Link) -> int:
     return largest | _within(layout, free & ~largest, count - largest.bit_count(), link)
 
 
-def _lowest(mask: int, count: int) -> int:
+def lowest(mask: int, count: int) -> int:
+    """Return the lowest `count` GPUs of a mask."""
     chosen = 0
     for _ in range(count):
         bit = mask & -mask
@@ -53,15 +54,20 @@ def _lowest(mask: int, count: int) -> int:
     return chosen
 
 
-def free_gpu_masks(state: ClusterState, staying: Iterable[int]) -> dict[int, int]:
+def free_gpu_masks(state: ClusterState, staying: Iterable[int], *, laid_out: bool = True) -> dict[int, int]:
     """Return by node the GPUs that are free beside foreign jobs and the running jobs of these rows.
 
-    Nodes are left out whose layout is not known, or where it is not known which GPUs a job has.
+    Nodes are left out where it is not known which GPUs a job has, or that have more GPUs than can be named; with `laid_out` also
+    those whose layout is not known.
     """
     nodes, jobs = state.nodes, state.jobs
-    if nodes.gpu_layout is None:
+    if not laid_out:
+        known = nodes.gpus <= MOST_GPUS
+    elif nodes.gpu_layout is not None:
+        known = nodes.gpu_layout >= 0
+    else:
         return {}
-    free = {node: (1 << int(nodes.gpus[node])) - 1 for node in np.flatnonzero(nodes.gpu_layout >= 0).tolist()}
+    free = {node: (1 << int(nodes.gpus[node])) - 1 for node in np.flatnonzero(known).tolist()}
     for node in np.flatnonzero(nodes.foreign_gpus).tolist():
         mask = 0 if nodes.foreign_gpu_mask is None else int(nodes.foreign_gpu_mask[node])
         _take(free, node, mask, int(nodes.foreign_gpus[node]))

@@ -1,9 +1,9 @@
 """The GPU groups that jobs occupy on a node.
 
-The engine counts the GPUs of a node that a job occupies and does not number them. Models of the inside of nodes assume that the
-jobs on a node, in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties;
-a job that fits in no group takes from the groups with the most free GPUs. So groups depend on the jobs present, not on the order
-of events.
+Where a run follows which GPUs jobs have (see `simulator.engine.gpu_tracker`), `groups` goes by these. Otherwise the engine counts
+the GPUs of a node that a job occupies and does not number them, and models of the inside of nodes assume that the jobs on a node,
+in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties; a job that fits
+in no group takes from the groups with the most free GPUs. So groups depend on the jobs present, not on the order of events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ def gpus_on(resident: Resident, node: int) -> int:
 
 def groups(topology: Topology, node: int, residents: Sequence[Resident]) -> tuple[tuple[int, ...], ...]:
     """Return how many GPUs of each group each of a node's jobs occupies; `residents` are in order of their rows."""
-    return groups_of(topology.group_sizes(node), tuple([gpus_on(resident, node) for resident in residents]))
+    sizes = topology.group_sizes(node)
+    masks = [resident.gpu_masks.get(node, 0) for resident in residents]
+    if all(masks):
+        size = topology.group_size(node)
+        whole = (1 << size) - 1
+        return tuple(tuple((mask >> size * group & whole).bit_count() for group in range(len(sizes))) for mask in masks)
+    return groups_of(sizes, tuple([gpus_on(resident, node) for resident in residents]))
 
 
 @lru_cache(maxsize=65536)

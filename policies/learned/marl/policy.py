@@ -1,10 +1,10 @@
 """MARL on a cluster: schedulers, each with a part of the nodes, place the workers of waiting jobs or forward them.
 
 Source: MARL (Zhao and Wu, TNSM 2021), sections III and IV. A scheduler has a rack, a partition, or a share of the nodes. It gives
-each worker of a job to a GPU group, here a node, by one inference, or forwards it where it has no room; of a job whose nodes have
-equal shares, a share by one inference. A job starts when all its workers are placed, and runs to its end. Jobs train by
-all-reduce unless the state says that they have parameter servers; `policies.learned.marl.serving.job_columns` says how they are
-shown.
+each worker of a job to a GPU group, here a node or a socket, by one inference, or forwards it where it has no room; of a job whose
+nodes have equal shares, a share by one inference. With sockets as groups, the decision names GPUs of the chosen ones. A job starts
+when all its workers are placed, and runs to its end. Jobs train by all-reduce unless the state says that they have parameter
+servers; `policies.learned.marl.serving.job_columns` says how they are shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from policies.learned.marl.serving.batch import Batch, Gang
 from policies.learned.marl.serving.cluster_graphs import ClusterGraphs, graphs_of
 from policies.learned.marl.serving.job_columns import job_columns
 from policies.learned.marl.serving.networks import Networks
-from policies.learned.marl.serving.schedulers import PARTITIONS, RACKS, Schedulers, schedulers_of
+from policies.learned.marl.serving.schedulers import PARTITIONS, RACKS, SOCKETS, Schedulers, schedulers_of
 from policies.learned.marl.spread_guard import consolidated
 from policies.learned.marl.system import ENCODER, NAME, recipe_of
 from policies.learned.weights import weights as files
@@ -34,7 +34,9 @@ from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import noted
 from policies.model import ClusterState, IntColumn
 from policies.options import number, switch, whole
+from policies.ordering.naming_gpus import with_agents_gpus
 from policies.placement.placement_text import nodes_text
+from policies.placement.wished_gpus import Wish, Wishes
 from policies.selection import present_placements
 
 SOURCE = "Large-scale Machine Learning Cluster Scheduling via Multi-agent Graph Reinforcement Learning (Zhao and Wu, TNSM 2021)"
@@ -54,30 +56,38 @@ class Marl:
         weights: str = "",
         schedulers: str | int = RACKS,
         interval_s: float = 0.0,
-        groups: int = 1,
+        groups: int | str = 1,
         guard: bool = True,
     ) -> None:
         """`weights` is the folder of a policy training (`network=scores`, `shared=true`); without one, the weights that come with
         Headway.
 
         `schedulers`: racks, partitions, or a number, which divides the nodes evenly. Jobs are placed at the begin of intervals of
-        `interval_s` seconds (the paper: 1800); 0: at every decision. Every node has `groups` GPU groups. With `guard=false` the
-        agents decide alone; else rules start overdue jobs, and, outside of the range of the training, keep jobs on few nodes.
+        `interval_s` seconds (the paper: 1800); 0: at every decision. Every node has `groups` GPU groups. With `groups=sockets` they
+        are its sockets, where the layout of its GPUs is known, and GPUs of the chosen groups are named, which is advice only where
+        Slurm cannot be told which GPUs a job gets. With `guard=false` the agents decide alone; else rules start overdue jobs, and,
+        outside of the range of the training, keep jobs on few nodes.
         Raises WeightsError, ValueError.
         """
         self._state, self._recipe, self._card = _loaded(str(weights))
         self._division = _division(schedulers)
         self._interval_s = number("interval_s", interval_s, unit="seconds")
-        self._groups = whole("groups", groups, least=1, most=64)
+        self._groups = _grouping(groups)
         # A job waits for its interval by design.
         limits = Guard(least_s=max(LEAST_S, self._interval_s))
         self._guard = limits if guard_of(switch("guard", guard), alone=False) else None
         self._known: tuple[object, ClusterGraphs, Networks] | None = None
-        self.spec = PolicySpec(name=NAME, source=SOURCE, round_s=min(self._interval_s, _ROUND_S))
+        self.spec = PolicySpec(
+            name=NAME, source=SOURCE, exact_gpus=self._groups == SOCKETS, round_s=min(self._interval_s, _ROUND_S)
+        )
 
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs; place the waiting jobs of this interval, whole or not at all."""
-        decision = noted(self._card.trained_range, state, self._decided(state))
+        decided, wishes = self._decided(state)
+        decision = self._checked(state, noted(self._card.trained_range, state, decided))
+        return with_agents_gpus(state, decision, wishes, laid_out=True) if self.spec.exact_gpus else decision
+
+    def _checked(self, state: ClusterState, decision: Decision) -> Decision:
         if self._guard is None:
             return decision
         if decision.outside or not self._card.trained_range:
@@ -85,8 +95,10 @@ class Marl:
             decision = consolidated(state, decision, [row for row in decision.allocation if row not in runs])
         return replace(self._guard.checked(state, decision), outside=decision.outside)
 
-    def _decided(self, state: ClusterState) -> Decision:
+    def _decided(self, state: ClusterState) -> tuple[Decision, Wishes]:
+        """Return the agents' decision, and the GPU groups that they chose for the jobs that start."""
         allocation = present_placements(state, state.running)
+        wishes: dict[int, dict[int, Wish]] = {}
         due, reasons = self._due(state), {}
         if len(due) < len(state.pending):
             reasons = dict.fromkeys(sorted({*state.pending.tolist()} - {*due.tolist()}), _LATER)
@@ -96,9 +108,10 @@ class Marl:
             batch.place(due.tolist())
             for row, gang in batch.started.items():
                 allocation[row] = placement = batch.placement(row)
+                wishes[row] = batch.wish(row)
                 reasons[row] = f"{placement.num_gpus} GPUs on {nodes_text(state, placement)}: {_by(gang, parts)}"
             reasons |= dict.fromkeys(sorted(batch.put_off), _PUT_OFF)
-        return Decision(allocation, reasons, tuple(state.pending.tolist()))
+        return Decision(allocation, reasons, tuple(state.pending.tolist())), wishes
 
     def _due(self, state: ClusterState) -> IntColumn:
         """Return the waiting jobs that came before the present interval, in order of submission."""
@@ -139,6 +152,15 @@ def _division(option: object) -> str | int:
         message = f"schedulers is {option!r}; give {RACKS}, {PARTITIONS}, or a number of schedulers"
         raise ValueError(message)  # noqa: TRY004 - one kind of error for every bad option
     return whole("schedulers", option, least=1, most=10_000)
+
+
+def _grouping(option: object) -> str | int:
+    if option == SOCKETS:
+        return SOCKETS
+    if isinstance(option, str):
+        message = f"groups is {option!r}; give {SOCKETS}, or a number of groups of each node"
+        raise ValueError(message)  # noqa: TRY004 - one kind of error for every bad option
+    return whole("groups", option, least=1, most=64)
 
 
 def _loaded(option: str) -> tuple[Mapping[str, torch.Tensor], Recipe, ModelCard]:

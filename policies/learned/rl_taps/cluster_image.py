@@ -1,10 +1,10 @@
 """RL-TAPS' image of a `ClusterState`: what `headway/RlTaps-v0` shows, from a live cluster.
 
-The agent names GPUs, and the policy's decisions count them on each node, because Slurm cannot be told which GPUs a resized job
-gets. So GPUs are numbered node by node, and the GPUs that a job has on a node are chosen here. Slots and GPUs follow from the
-state alone. In the environment a job keeps its slot until it ends, and the agent has learned to give most jobs the GPU with the
-number of their slot. So a running job gets a slot whose GPU is on its nodes, where there is one: while the job stays on its
-nodes, it has a slot of these nodes, and the agent need not move it.
+GPUs are numbered node by node. A running job is shown on the GPUs that it has; where the state does not say which, because neither
+the policy nor Slurm names them, they are chosen here. Slots and GPUs follow from the state alone. In the environment a job keeps
+its slot until it ends, and the agent has learned to give most jobs the GPU with the number of their slot. So a running job gets
+the slot of one of its GPUs, where there is one: while the job stays there, it keeps this slot, and the agent need not move it. Of
+a job whose GPUs are not known, any GPU of its nodes counts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from policies.learned.rl_taps.image_columns import ImageColumns
 from policies.model import ClusterState, FloatColumn
+from policies.state.gpu_layout import indices
 
 Image = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -25,15 +26,14 @@ def slots_of(state: ClusterState, count: int) -> list[int]:
     """Return the row of the job in each of `count` slots, -1 for none.
 
     The jobs are the first by submission; where more jobs are live than there are slots, running ones come first. Jobs with the
-    fewest GPUs choose first among the slots of their nodes; jobs that find none there get the first free slots.
+    fewest GPUs choose first among the slots of their GPUs; jobs that find none there get the first free slots.
     """
     chosen = [*state.running.tolist(), *state.pending.tolist()][:count]
-    own = {row: placement for row in chosen if (placement := state.jobs.placement(row)) is not None}
-    node = node_of_gpus(state)[:count].tolist()
+    own = {row: parts for row in chosen if (parts := gpus_of(state, row))}
     rows, others = [-1] * count, [row for row in chosen if row not in own]
-    for row in sorted(own, key=lambda row: (own[row].num_gpus, row)):
-        free = (slot for slot, there in enumerate(node) if rows[slot] < 0 and there in own[row].nodes)
-        slot = next(free, -1)
+    for row in sorted(own, key=lambda row: (sum(gpus for _, gpus in own[row]), row)):
+        candidates = (slot for may, _ in own[row] for slot in may[may < count].tolist())
+        slot = next((slot for slot in candidates if rows[slot] < 0), -1)
         if slot < 0:
             others.append(row)
         else:
@@ -46,20 +46,37 @@ def slots_of(state: ClusterState, count: int) -> list[int]:
 def owners_of(state: ClusterState, rows: Sequence[int]) -> Ints:
     """Return the slot of the job on each GPU, -1 for GPUs without a job in a slot.
 
-    A job has the GPU with the number of its slot if that is on its nodes; its other GPUs are the last free ones of each node.
+    Of a node on which a job's GPUs are not known, it has the GPU with the number of its slot; its others are the last free ones.
     """
-    node = node_of_gpus(state)
-    owner = np.full(len(node), -1)
-    held = {slot: each for slot, row in enumerate(rows) if row >= 0 and (each := state.jobs.placement(row)) is not None}
-    for slot, placement in held.items():
-        if slot < len(node) and node[slot] in placement.nodes:
+    owner = np.full(int(state.nodes.gpus.sum()), -1)
+    held = [(slot, *part) for slot, row in enumerate(rows) if row >= 0 for part in gpus_of(state, row)]
+    assumed = []
+    for slot, may, count in held:
+        if len(may) == count:
+            owner[may] = slot
+        else:
+            assumed.append((slot, may, count))
+    for slot, may, _ in assumed:
+        if slot in may and owner[slot] < 0:
             owner[slot] = slot
-    for slot, placement in held.items():
-        for where, count in placement.items():
-            here = node == where
-            free = np.flatnonzero(here & (owner < 0))[::-1]
-            owner[free[: count - np.count_nonzero(owner[here] == slot)]] = slot
+    for slot, may, count in assumed:
+        free = may[owner[may] < 0][::-1]
+        owner[free[: count - np.count_nonzero(owner[may] == slot)]] = slot
     return owner
+
+
+def gpus_of(state: ClusterState, row: int) -> list[tuple[Ints, int]]:
+    """Return the GPUs of a job on each of its nodes: as many of these as the number says, all of the node's if it is not known
+    which; empty for a job that waits."""
+    jobs, nodes = state.jobs, state.nodes
+    there = slice(*jobs.placement_offset[row : row + 2].tolist())
+    columns = (jobs.placement_node[there], jobs.placement_gpus[there], jobs.placement_gpu_mask[there])
+    found = []
+    for node, count, mask in zip(*(column.tolist() for column in columns), strict=True):
+        has, first = int(nodes.gpus[node]), int(nodes.gpus[:node].sum())
+        is_known = mask.bit_count() == count and not mask >> has
+        found.append((first + np.array(indices(mask) if is_known else range(has), dtype=np.int64), count))
+    return found
 
 
 def node_of_gpus(state: ClusterState) -> Ints:

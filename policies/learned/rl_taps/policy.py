@@ -3,7 +3,8 @@
 The form is that of RL-TAPS (Ryu et al., CASCON 2020), section 4; the weights that come with Headway are trained by imitation of
 Headway's rule `taps-blocks` alone, which is not in the paper. The agent gives every GPU to a slot, and the job gets as many GPUs
 as the agent gave it, within its limits, on the nodes of these GPUs where it may run so, else by best fit. A job of fixed size gets
-that size if the agent gives it any GPU.
+that size if the agent gives it any GPU. With `gpus=named` a job that starts or changes its size also gets those GPUs, as far as
+they are free.
 """
 
 from __future__ import annotations
@@ -22,34 +23,48 @@ from policies.learned.rl_taps.system import trained_network
 from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import noted
 from policies.model import ClusterState, Placement, Split
-from policies.options import number
+from policies.options import choice, number
+from policies.ordering.naming_gpus import with_agents_gpus
 from policies.ordering.resizing import Resizer, ranges
 from policies.placement.best_fit import Capacity
 from policies.placement.rules import PlacementRule
+from policies.placement.wished_gpus import Wish, Wishes
 
 SOURCE = "Towards Topology Aware Pre-Emptive Job Scheduling with Deep Reinforcement Learning (Ryu et al., CASCON 2020)"
 IMITATING = "the form of RL-TAPS (Ryu et al., CASCON 2020), trained by imitation of Headway's rule `taps-blocks` alone"
 _REASON = "the agent gave it so many GPUs"
 _STEP_S = 48.3
+NAMED = "named"
+GPUS = ("any", NAMED)
+"""Values of the option: Slurm chooses, or the policy names the GPUs that the agent chose."""
 
 
 class RlTaps:
     """Gives GPUs to the jobs of ten slots by a trained network; the cluster must have as many GPUs as that of its training."""
 
-    def __init__(self, weights: str = "", round_s: float = _STEP_S, row_s: float = 0.0, guard: bool = True) -> None:
+    def __init__(
+        self, weights: str = "", round_s: float = _STEP_S, row_s: float = 0.0, guard: bool = True, gpus: str = GPUS[0]
+    ) -> None:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway.
 
         `round_s` is the longest time between two decisions (the paper: 48.3 s), for which a job also keeps its size. A row of the
         image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. With `guard=false` the agent
-        decides alone, also outside of the range of its training. Raises WeightsError.
+        decides alone, also outside of the range of its training. `gpus`: any, or named, which is advice only where Slurm cannot be
+        told which GPUs of its nodes a job gets. Raises WeightsError, ValueError.
         """
         self._network, self._columns, card = trained_network(str(weights))
         self._trained = card.trained_range
         self._round_s = number("round_s", round_s, unit="seconds")
         self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
         self._guard = resizing_guard_of(guard, self._round_s)
+        self._names_gpus = choice("gpus", gpus, GPUS) == NAMED
         self.spec = PolicySpec(
-            name="rl-taps", source=source_of(card), preempts=True, resizes=True, round_s=self._round_s
+            name="rl-taps",
+            source=source_of(card),
+            preempts=True,
+            resizes=True,
+            exact_gpus=self._names_gpus,
+            round_s=self._round_s,
         )
 
     def decide(self, state: ClusterState) -> Decision:
@@ -72,7 +87,12 @@ class RlTaps:
 
         rule = PlacementRule("the agent's nodes", lambda capacity, row: _placed(capacity, row, wanted))
         decision = Resizer(rule, self._round_s, _REASON).decide(state, shares)
-        return self._checked(state, noted(self._trained, state, decision))
+        decision = self._checked(state, noted(self._trained, state, decision))
+        return (
+            with_agents_gpus(state, decision, _wishes(state, rows, action), laid_out=False)
+            if self._names_gpus
+            else decision
+        )
 
     def _checked(self, state: ClusterState, decision: Decision) -> Decision:
         """Return the agent's decision, or the guard's where the state is outside of the trained range.
@@ -99,6 +119,20 @@ def _wanted(state: ClusterState, rows: Sequence[int], action: Ints) -> dict[int,
         if row >= 0 and len(mine):
             nodes, counts = np.unique(mine, return_counts=True)
             found[row] = Placement(tuple(nodes.tolist()), tuple(counts.tolist()))
+    return found
+
+
+def _wishes(state: ClusterState, rows: Sequence[int], action: Ints) -> Wishes:
+    """Return the GPUs that the agent gives to each job that gets any, by row of the state and by node."""
+    node = node_of_gpus(state)
+    bits = np.arange(len(node)) - np.repeat(np.cumsum(state.nodes.gpus) - state.nodes.gpus, state.nodes.gpus)
+    found: dict[int, dict[int, Wish]] = {}
+    for slot, row in enumerate(rows):
+        masks: dict[int, int] = {}
+        for where, bit in zip(node[action == slot + 1].tolist(), bits[action == slot + 1].tolist(), strict=True):
+            masks[where] = masks.get(where, 0) | 1 << bit
+        if row >= 0 and masks:
+            found[row] = {where: [(mask, mask.bit_count())] for where, mask in masks.items()}
     return found
 
 

@@ -10,7 +10,8 @@ A worker J beside others is slowed down by S = S_cpu + S_pcie; a job is as slow 
 U_c is at most `most_cores` of the coefficients, the range in which they were measured: the exponential says nothing beyond.
 
 C are cores and P shares of PCIe that a job's workers in a group use together. A job alone on its node is not slowed down; S is 0
-where U_c = U_p = 0, which the paper's constants leave open. gpu_groups.py says which groups a job has on a node.
+where U_c = U_p = 0, which the paper's constants leave open. gpu_groups.py says which groups a job has on a node: those of its GPUs,
+where a run follows these.
 """
 
 from __future__ import annotations

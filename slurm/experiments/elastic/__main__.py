@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,23 @@ class Turn:
             "avg_jct_s": float(np.mean(jct_s)),
             "p90_jct_s": float(np.quantile(jct_s, 0.9)),
             "runs": sum(len(job.gpus) for job in self.jobs),
-            "resizes": sum(len(job.gpus) - 1 for job in self.jobs),
+            "resizes": sum(one != next_one for job in self.jobs for one, next_one in pairwise(job.gpus)),
+            "same_size": sum(one == next_one for job in self.jobs for one, next_one in pairwise(job.gpus)),
+            "stops": self.stops.count,
+            "called_off": self.stops.called_off,
+            "steps_lost": sum(map(self._steps_lost, self.jobs)),
+            "not_saved": sum(max(0, len(job.gpus) - 1 - len(self._saved(job))) for job in self.jobs),
             "adjusting_share": self.stops.adjusting_s / lived_s,
             "restarting_share": self.stops.restarting_s / lived_s,
             "load_average": self.load_average[1],
         }
+
+    def _saved(self, job: Ended) -> tuple[int, ...]:
+        return self.stops.saved_steps.get(job.job_id, ())
+
+    def _steps_lost(self, job: Ended) -> int:
+        """Return the steps that the job made again after its stops: from where a run began to the save before it."""
+        return sum(max(0, step - first) for step, first in zip(self._saved(job), job.first_steps[1:], strict=False))
 
 
 def main() -> int:
@@ -69,7 +82,7 @@ def main() -> int:
     try:
         policies = separated(options.policies)
         with elastic_cluster(
-            options.nodes, options.gpus, lambda text: says.print(f"[dim]{text}", highlight=False)
+            options.nodes, options.gpus, options.stops, lambda text: says.print(f"[dim]{text}", highlight=False)
         ) as booted:
             for repeat in range(options.repeats):
                 jobs = arrivals(
@@ -106,11 +119,24 @@ def take_turn(booted: ElasticCluster, jobs: Sequence[ElasticJob], policy: str, r
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table("policy", "repeat", "jobs", "average JCT, s", "p90 JCT, s", "resizes", "adjusting", "load", box=None)
+    names = (
+        "policy",
+        "repeat",
+        "jobs",
+        "average JCT, s",
+        "p90 JCT, s",
+        "stops",
+        "resizes",
+        "steps lost",
+        "adjusting",
+        "load",
+    )
+    table = Table(*names, box=None)
     for row in rows:
         table.add_row(
             row["policy"], str(row["repeat"]), str(row["jobs"]), f"{row['avg_jct_s']:.1f}", f"{row['p90_jct_s']:.1f}",
-            str(row["resizes"]), f"{row['adjusting_share']:.1%}", f"{row['load_average']:.0f}",
+            str(row["stops"]), str(row["resizes"]), str(row["steps_lost"]), f"{row['adjusting_share']:.1%}",
+            f"{row['load_average']:.0f}",
         )  # fmt: skip
     return table
 
@@ -131,6 +157,12 @@ def _parse() -> argparse.Namespace:
         "--longest", type=float, default=120.0, help="duration of the longest job at its requested size, seconds"
     )
     parser.add_argument("--gap", type=float, default=10.0, help="mean time between two submissions, seconds")
+    parser.add_argument(
+        "--stops",
+        type=int,
+        default=2,
+        help="number of times an hour that policies may stop a job; then it keeps its size",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 

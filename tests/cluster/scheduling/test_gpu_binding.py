@@ -102,6 +102,24 @@ async def test_a_bound_job_whose_pin_names_no_gpus_gets_free_ones(bench: MiniClu
     assert gpus(await running(bench, key)) == {"n1": 0b1100, "n2": 0b1100}
 
 
+@pytest.mark.parametrize(("nodes", "number"), [(("n2",), 1), (("n2",), 6), (("n1", "n2", "n3"), 2)])
+async def test_a_bound_job_has_gpus_by_index_in_another_size_too(
+    bench: MiniClusterBench, nodes: tuple[str, ...], number: int
+) -> None:
+    # given a job that runs on the GPUs of its pin, and is stopped
+    key, pin = await bind(bench, Order(gpus=4), ("n1", "n3"), 0b1100_0000)
+    await bench.client.release([key])
+    assert await bench.client.requeue_hold([(await running(bench, key)).key]) == {}
+    key = (await requeued(bench, replace(await seen(bench, key), restarts=0))).key
+    # when it is placed in another size, whose GPUs its policy names
+    size = replace(pin.original, gpus_per_job=number * len(nodes))
+    wanted = Pin(key, nodes, number, size, resized=True, gpu_masks=(((1 << number) - 1) << 1,) * len(nodes))
+    assert await bench.client.pin([wanted]) == {}
+    await bench.client.release([key])
+    # then it runs so, on the lowest GPUs that are free
+    assert gpus(await running(bench, key)) == dict.fromkeys(nodes, (1 << number) - 1)
+
+
 async def test_a_bound_job_that_fits_by_number_alone_is_refused_at_its_pin(bench: MiniClusterBench) -> None:
     for node, mask in (("n1", 0x0F), ("n2", 0xF0)):
         other, _ = await bind(bench, Order(gres=4), (node,), mask)

@@ -24,6 +24,7 @@ from policies.learned.marl.serving.room import Flags, Room
 from policies.learned.marl.serving.schedulers import Schedulers
 from policies.learned.marl.serving.views import Views
 from policies.model import ClusterState, Placement
+from policies.placement.wished_gpus import Wish
 
 _DIGITS = 18
 
@@ -108,6 +109,15 @@ class Batch:
         """Return the placement of a started job."""
         gang = self.started[row]
         return Placement.of(gang.gpus, gang.servers)
+
+    def wish(self, row: int) -> dict[int, Wish]:
+        """Return the GPU groups of a started job by node, as masks, and its workers in each."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for group, (workers, _) in sorted(self._occupancy.own[row].items()):
+            if workers:
+                node = int(self._schedulers.group_node[group])
+                found.setdefault(node, []).append((self._schedulers.group_mask[group], workers))
+        return {**found}
 
     def _home(self, row: int) -> int:
         node_set = int(self._state.jobs.node_set[row])

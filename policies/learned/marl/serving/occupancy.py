@@ -12,7 +12,7 @@ from policies.learned.marl.graphs import TYPES
 from policies.learned.marl.serving.cluster_graphs import uplinks_of
 from policies.learned.marl.serving.job_columns import SERVER_CORES, WORKER_CORES, JobColumns
 from policies.learned.marl.serving.schedulers import Ints, Schedulers
-from policies.model import ClusterState, Placement
+from policies.model import ClusterState, MaskColumn, Placement
 
 WORKERS, SERVERS = 0, 1
 
@@ -46,7 +46,7 @@ class Occupancy:
         self.version = 0
         """Changes of `pairs`: equal numbers, equal pairs."""
         self._uplinks = uplinks_of(state)
-        self._take_foreign(nodes.foreign_gpus)
+        self._take_foreign(nodes.foreign_gpus, nodes.foreign_gpu_mask)
         for row in state.running.tolist():
             placement = state.jobs.placement(row)
             if placement is not None:
@@ -100,21 +100,25 @@ class Occupancy:
             return []
         groups, found = self._schedulers.groups_on(node), []
         if len(groups) > 1 and mask.bit_count() == gpus:
-            for group in groups:
-                first, count = int(self._schedulers.group_first_gpu[group]), int(self._schedulers.group_gpus[group])
-                found.append((group, (mask >> first & ((1 << count) - 1)).bit_count()))
-            return [each for each in found if each[1]]
+            return [(group, here) for group in groups if (here := self._in_group(group, mask))]
         for group in groups:
             here = gpus if group == groups[-1] else min(gpus, self.free_here(group))
             gpus -= here
             found += [(group, here)] if here else []
         return found
 
-    def _take_foreign(self, gpus: Ints) -> None:
+    def _in_group(self, group: int, mask: int) -> int:
+        """Return how many GPUs of a mask are in a group."""
+        return (mask & self._schedulers.group_mask[group]).bit_count()
+
+    def _take_foreign(self, gpus: Ints, masks: MaskColumn | None) -> None:
+        """Take the GPUs of foreign jobs, the last ones of each node where it is not known which."""
         for node in np.flatnonzero(gpus).tolist():
             left = int(gpus[node])
-            for group in reversed(self._schedulers.groups_on(node)) if self._schedulers.of_node[node] >= 0 else ():
-                here = min(left, self.free_here(group))
+            mask = 0 if masks is None else int(masks[node])
+            is_known = mask.bit_count() == left
+            for group in reversed(self._schedulers.groups_on(node)):
+                here = self._in_group(group, mask) if is_known else min(left, self.free_here(group))
                 self.free_gpus[group] -= here
                 left -= here
 

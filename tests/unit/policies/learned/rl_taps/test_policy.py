@@ -14,7 +14,7 @@ from policies.learned.rl_taps.cluster_image import image_of, left_of, owners_of,
 from policies.learned.rl_taps.image_columns import PAPER
 from policies.learned.rl_taps.policy import IMITATING, SOURCE, RlTaps, source_of
 from policies.learned.rl_taps.system import trained_network
-from policies.model import ClusterState
+from policies.model import ClusterState, Placement
 from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.states.valid import check_resizing
 
@@ -50,9 +50,9 @@ def random_state(seed: int) -> ClusterState:
     return state_of(*jobs)
 
 
-def acting(action: np.ndarray) -> RlTaps:
+def acting(action: np.ndarray, gpus: str = "any") -> RlTaps:
     """Return the policy with an agent that always does this."""
-    found = RlTaps(round_s=10.0)
+    found = RlTaps(round_s=10.0, gpus=gpus)
     logits = torch.nn.functional.one_hot(torch.from_numpy(action), 11).float()[None]
     found._network.logits = lambda _images: logits  # type: ignore[method-assign]
     return found
@@ -128,6 +128,81 @@ def test_jobs_that_stay_on_their_nodes_keep_the_gpus_of_their_slots_when_others_
     rows = slots_of(state, 10)
     assert (rows[3], rows[7]) == (8, 9)
     assert owners_of(state, rows).tolist() == [0, 1, 2, -1, 4, 5, 6, -1, 8, 9, *[-1] * 22]
+
+
+def on_gpus(state: ClusterState, *masks: int) -> ClusterState:
+    """Return the state with these GPUs of the running jobs, node by node; 0: not known."""
+    return replace(state, jobs=replace(state.jobs, placement_gpu_mask=np.array(masks, dtype=np.uint64)))
+
+
+def test_the_image_shows_the_gpus_that_jobs_have_and_their_slots_are_of_these() -> None:
+    jobs = [
+        Job(gpus=2, occupied={0: 2}),
+        Job(gpus=1, occupied={0: 1}),
+        Job(gpus=3, occupied={1: 1, 7: 2}),
+        Job(gpus=1, occupied={1: 1}),
+        Job(gpus=1),
+    ]
+    state = on_gpus(state_of(*jobs), 0b1001, 0b10, 0b100, 0b1010, 0)
+    # job 1 has GPU 1, job 0 the GPUs 0 and 3, and job 2 those with the numbers 6, 29 and 31; job 3 is anywhere else on node 1
+    rows = slots_of(state, 10)
+    assert rows == [0, 1, 4, -1, 3, -1, 2, -1, -1, -1]
+    owner = owners_of(state, rows)
+    assert {gpu: slot for gpu, slot in enumerate(owner.tolist()) if slot >= 0} == {
+        0: 0,
+        1: 1,
+        3: 0,
+        4: 4,
+        6: 6,
+        29: 6,
+        31: 6,
+    }
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_gpus_that_are_named_are_free_and_those_of_the_agent_where_these_are(seed: int) -> None:
+    """Running jobs name none: those that stay keep theirs."""
+    rng = np.random.default_rng(seed)
+    state = random_state(seed)
+    jobs, left = state.jobs, [rng.permutation(4).tolist() for _ in range(8)]
+    pairs = zip(jobs.placement_node.tolist(), jobs.placement_gpus.tolist(), strict=True)
+    state = on_gpus(state, *(sum(1 << left[node].pop() for _ in range(count)) for node, count in pairs))
+    action = rng.integers(0, 11, 32)
+    policy, counting = acting(action, gpus="named"), acting(action)
+    check_resizing(counting, state, settled=lambda _row: True)
+    decision, counted = policy.decide(state), counting.decide(state)
+    assert {row: replace(each, gpu_masks=()) for row, each in decision.allocation.items()} == counted.allocation
+    taken = [0] * 8
+    for row, placement in decision.allocation.items():
+        stays = placement == state.jobs.placement(row)
+        assert len(placement.gpu_masks) == (0 if stays else len(placement.nodes))
+        begin = state.jobs.placement_offset[row]
+        masks = placement.gpu_masks or state.jobs.placement_gpu_mask[begin:].tolist()
+        for (node, count), mask in zip(placement.items(), masks, strict=False):
+            assert mask.bit_count() == count and not mask & taken[node] and mask < 16
+            taken[node] |= mask
+    rows, bits = slots_of(state, 10), np.arange(4)
+    for row, placement in decision.allocation.items():
+        given = np.flatnonzero(action == rows.index(row) + 1).tolist() if row in rows else []
+        named = zip(placement.nodes, placement.gpu_masks, strict=False)
+        has = {gpu for node, mask in named for gpu in (4 * node + bits[mask >> bits & 1 > 0]).tolist()}
+        remark = "not all of its GPUs are those that the agent chose" in decision.reasons.get(row, "")
+        assert remark == (not has <= set(given))
+
+
+def test_an_agents_gpus_are_named_only_with_the_option() -> None:
+    state = state_of(Job(gpus=1), Job(gpus=4, sizes=(1, 8)))
+    action = of(s1=[2], s2=[5, 7, 12])
+    assert not acting(action).spec.exact_gpus and acting(action, gpus="named").spec.exact_gpus
+    assert acting(action).decide(state).allocation[0].gpu_masks == ()
+    decision = acting(action, gpus="named").decide(state)
+    assert decision.allocation[0] == Placement((0,), (1,), gpu_masks=(0b100,))
+    assert decision.allocation[1] == Placement((1, 3), (2, 1), gpu_masks=(0b1010, 0b1))
+    unknown = state_of(Job(gpus=1), Job(gpus=2, occupied={0: 2}, preemptible=False))
+    found = acting(of(s2=[2]), gpus="named").decide(unknown)
+    assert found.allocation[0].gpu_masks == () and "it is not known which are free" in found.reasons[0]
+    with pytest.raises(ValueError, match="gpus is 'packed'; give any or named"):
+        RlTaps(gpus="packed")
 
 
 def test_unknown_durations_fill_all_rows() -> None:

@@ -75,6 +75,23 @@ def test_marls_law_is_not_extrapolated_to_nodes_of_more_gpus() -> None:
     assert speed_beside(7, gpus=8) > 0.5
 
 
+def test_marls_law_goes_by_the_gpus_that_jobs_have_where_a_run_follows_these() -> None:
+    topology = flat((4,), (2,))
+
+    def speed(*masks: int) -> float:
+        jobs = [replace(at(job, "dssm", {0: 1}), gpu_masks={0: mask} if mask else {}) for job, mask in enumerate(masks)]
+        return factors_of(HostInterference(topology, paper_profiles()), *jobs)[0]
+
+    assert speed(0b1, 0b100) == pytest.approx(1.0, abs=0.01), "one on each socket"
+    assert speed(0b1, 0b10) == speed(0b1000, 0b100) == speed(0, 0) < 0.95, "on one socket, as is assumed"
+    assert speed(0b1, 0) == speed(0, 0), "assumed, because the GPUs of one are not known"
+    two = replace(at(0, "dssm", {0: 2}), gpu_masks={0: 0b1001})
+    beside = replace(at(1, "dssm", {0: 2}), gpu_masks={0: 0b0110})
+    apart = [replace(two, gpu_masks={0: 0b0011}), replace(beside, gpu_masks={0: 0b1100})]
+    mixed, own = (factors_of(HostInterference(topology, paper_profiles()), *jobs)[0] for jobs in ([two, beside], apart))
+    assert mixed < own
+
+
 def test_one_neighbour_on_the_socket_costs_about_what_marl_saw() -> None:
     profiles = paper_profiles("marl")
     names = [name for name in profiles.models if name != "ctc"]

@@ -36,6 +36,17 @@ def test_the_time_of_adjusting_is_a_share_of_the_time_since_each_first_step() ->
     assert row["restarting_share"] == pytest.approx(0.02)
 
 
+def test_runs_after_a_stop_are_resizes_or_not_and_lose_the_steps_since_the_save_that_they_do_not_begin_with() -> None:
+    jobs = (
+        Ended("a", 0.0, 1.0, 60.0, (4, 2, 2, 2), (0, 100, 140, 160), "7"),
+        Ended("b", 0.0, 1.0, 60.0, (1,), (0,), "8"),
+    )
+    stops = Stops(4, 2, 1, 5.0, 2.0, {"7": (100, 150)}, ("its GPUs",) * 4)
+    row = Turn("dl2", 0, jobs, stops, (1.0, 1.0, 1.0)).row()
+    assert [row[name] for name in ("resizes", "same_size", "stops", "called_off")] == [1, 2, 4, 1]
+    assert (row["steps_lost"], row["not_saved"]) == (10, 1)
+
+
 class FakeSlurm:
     """The part of a mini-cluster that takes jobs."""
 

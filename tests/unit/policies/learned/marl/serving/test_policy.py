@@ -137,7 +137,7 @@ def test_jobs_come_to_a_scheduler_at_the_next_interval() -> None:
 def test_the_guard_starts_an_overdue_job_that_the_agents_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     state = submitted(two_racks(Job(estimate_s=10.0), Job(estimate_s=10.0)), 0.0, 999.0)
     made = Marl()
-    monkeypatch.setattr(Marl, "_decided", lambda *_: Decision({}))
+    monkeypatch.setattr(Marl, "_decided", lambda *_: (Decision({}), {}))
     decision = made.decide(state)
     assert set(decision.allocation) == {0, 1} and "fits and is overdue" in decision.guard
     assert not ALONE.decide(state).allocation
@@ -170,7 +170,7 @@ def test_a_job_that_the_agents_divide_needlessly_is_placed_by_best_fit() -> None
 
 def test_jobs_are_kept_together_outside_of_the_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
     scattered = Decision({0: Placement((0, 1), (1, 1))})
-    monkeypatch.setattr(Marl, "_decided", lambda *_: scattered)
+    monkeypatch.setattr(Marl, "_decided", lambda *_: (scattered, {}))
     inside = cluster([Node(4)] * 16, [Job(gpus=2, estimate_s=3600.0)])
     assert Marl().decide(inside) == scattered
     outside = cluster([Node(4)] * 15, [Job(gpus=2, estimate_s=3600.0)])
@@ -192,6 +192,7 @@ def test_a_state_outside_of_the_training_is_remarked() -> None:
         ({"schedulers": 0}, "schedulers is 0"),
         ({"interval_s": -1}, "interval_s is -1"),
         ({"groups": 0}, "groups is 0"),
+        ({"groups": "numa"}, "groups is 'numa'; give sockets, or a number"),
         ({"guard": 1}, "guard is 1"),
     ],
 )
