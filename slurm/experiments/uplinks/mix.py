@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.slowdown.profiles.papers import paper_profiles
 
-RACKS, NODES_OF_RACK, GPUS = 2, 4, 8
+RACKS, NODES_OF_RACK, GPUS = 4, 2, 4
 """Racks, nodes in each, and GPUs of a node."""
 NIC_GBYTE_S = 1.25
 """Speed of a NIC: 10 Gb/s, as agents read it from the interfaces of the mini-cluster."""
@@ -21,8 +21,9 @@ UPLINK_GBYTE_S = NODES_OF_RACK * NIC_GBYTE_S / 2
 """Speed of a rack's uplink, half that of the NICs below it (2:1)."""
 MODELS = ("vgg16", "fsdp", "alexnet")
 """Models of jobs, each equally often. Alone on two nodes they communicate for 83, 75 and 83 % of a step."""
-SIZES = (9, 16)
-"""Fewest and most GPUs of a job: more than a node has, and no more than two have. Each number is equally often."""
+SIZES = (5, 7)
+"""GPUs of a job, each equally often: more than a node has, and not divisible in equal parts. The policy chooses the nodes, and
+Slurm divides the job's GPUs among them."""
 LENGTH_S = (60.0, 120.0)
 """Shortest and longest time of a job alone, log-uniform between."""
 GAP_S = 4.0
@@ -78,7 +79,7 @@ def arrivals(seed: int, jobs: int = JOBS) -> tuple[Job, ...]:
     made, submit_s = [], 0.0
     shortest, longest = map(math.log, LENGTH_S)
     for number in range(1, jobs + 1):
-        model, gpus = draw.choice(MODELS), draw.randint(*SIZES)
+        model, gpus = draw.choice(MODELS), draw.choice(SIZES)
         alone_s = round(math.exp(draw.uniform(shortest, longest)), 1)
         made.append(Job(f"job{number:02}", model, gpus, alone_s, round(submit_s, 2)))
         submit_s += draw.expovariate(1 / GAP_S)

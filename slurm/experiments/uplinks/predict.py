@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from policies.api import load_policy, parse_policy
+from controller.observe.shape import JobShape, shape_of
+from controller.slurm.client import ResourceRequest
+from policies.api import Decision, Policy, load_policy, parse_policy
+from policies.model import ClusterState, Placement, Split
 from policies.state.ring_reduction import RingTime
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.topology import rack_tree
@@ -19,6 +23,64 @@ from simulator.traces.trace import NS_PER_S, Trace
 from slurm.experiments.uplinks import mix
 from slurm.experiments.uplinks.mix import Job
 from slurm.experiments.uplinks.summary import Turn
+
+
+class AsSubmitted:
+    """A policy between the controller and Slurm, as both treat `--gpus=N`.
+
+    The controller offers a job in equal parts where there are any; otherwise Slurm divides its GPUs among the nodes that the policy
+    has chosen. A job that does not fit on its nodes after that waits until the next decision.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.spec = policy.spec
+        self._policy = policy
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Return the policy's decision, with the parts that Slurm makes of it."""
+        shapes = [_shape(gpus) for gpus in state.jobs.num_gpus.tolist()]
+        columns = {
+            name: np.array([int(getattr(shape, name)) for shape in shapes], dtype=np.int64)
+            for name in ("split", "min_nodes", "max_nodes", "gpus_per_node")
+        }
+        decision = self._policy.decide(replace(state, jobs=replace(state.jobs, **columns)))
+        running = set(state.running.tolist())
+        allocation = {row: placement for row, placement in decision.allocation.items() if row in running}
+        free = state.nodes.gpus.tolist()
+        for placement in allocation.values():
+            _take(free, placement)
+        for row, placement in decision.allocation.items():
+            if row in running:
+                continue
+            parts = placement if shapes[row].split is not Split.ANY else divided(placement, free)
+            if parts is not None and all(free[node] >= gpus for node, gpus in parts.items()):
+                _take(free, parts)
+                allocation[row] = parts
+        return replace(decision, allocation=allocation)
+
+
+def divided(placement: Placement, free: Sequence[int]) -> Placement | None:
+    """Return how Slurm divides as many GPUs among these nodes: one after another on each that has some free; None: too few are."""
+    parts, left = dict.fromkeys(placement.nodes, 0), placement.num_gpus
+    while left:
+        open_nodes = [node for node in placement.nodes if parts[node] < free[node]]
+        for node in open_nodes[:left]:
+            parts[node] += 1
+        left -= len(open_nodes[:left])
+        if not open_nodes:
+            return None
+    return Placement.of(parts) if all(parts.values()) else None
+
+
+def _take(free: list[int], placement: Placement) -> None:
+    for node, gpus in placement.items():
+        free[node] -= gpus
+
+
+def _shape(gpus: int) -> JobShape:
+    shape = shape_of(ResourceRequest(1, 0, 1, 1, gpus_per_job=gpus), mix.GPUS)
+    assert shape is not None, "a job of the mix fits on the cluster"
+    return shape
 
 
 def predicted(jobs: Sequence[Job], policy: str, seed: int) -> Turn:
@@ -36,7 +98,8 @@ def predicted(jobs: Sequence[Job], policy: str, seed: int) -> Turn:
     name, options = parse_policy(policy)
     cluster = _cluster()
     slowdown = build(["link-sharing"], topology=cluster.topology, profiles=_profiles())
-    run = Simulation(trace, cluster, load_policy(name, options), Settings(estimates=Estimates("limit")), slowdown)
+    policy_as_live = AsSubmitted(load_policy(name, options))
+    run = Simulation(trace, cluster, policy_as_live, Settings(estimates=Estimates("limit")), slowdown)
     run.run()
     log = run.finished
     jct_s = (np.array(log.finish) - trace.submit_ns[list(log.index)]) / NS_PER_S

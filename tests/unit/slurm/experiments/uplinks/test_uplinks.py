@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.wire import frames
+from policies.model import Placement
 from slurm.experiments.uplinks import job as program
 from slurm.experiments.uplinks import mix
 from slurm.experiments.uplinks.job import Step, World
 from slurm.experiments.uplinks.mix import Job, arrivals
-from slurm.experiments.uplinks.predict import predicted
+from slurm.experiments.uplinks.predict import divided, predicted
 from slurm.experiments.uplinks.summary import Turn, summary
 
 LINKS = {"nic": mix.NIC_GBYTE_S, "uplink": mix.UPLINK_GBYTE_S, "nodes_of_rack": mix.NODES_OF_RACK, "gpus": mix.GPUS}
@@ -24,7 +25,7 @@ LINKS = {"nic": mix.NIC_GBYTE_S, "uplink": mix.UPLINK_GBYTE_S, "nodes_of_rack": 
 def test_arrivals_follow_from_the_seed() -> None:
     jobs = arrivals(1, 60)
     assert jobs == arrivals(1, 60) != arrivals(2, 60)
-    assert all(60 <= job.alone_s <= 120 and 9 <= job.gpus <= 16 and job.limit_min >= 10 for job in jobs)
+    assert all(60 <= job.alone_s <= 120 and job.gpus in (5, 7) and job.limit_min >= 10 for job in jobs)
     assert [job.submit_s for job in jobs] == sorted(job.submit_s for job in jobs)
 
 
@@ -32,22 +33,30 @@ def test_links_are_shared_by_number() -> None:
     world = World(LINKS)
     assert world.used(["n3"]) == set()
     assert world.used(["n3", "n4"]) == {"n3", "n4"}
-    assert world.used(["n4", "n5"]) == {"n4", "n5", "rack 0", "rack 1"}
+    assert world.used(["n4", "n5"]) == {"n4", "n5", "rack 1", "rack 2"}
     assert world.gbyte_s(["n4", "n5"], []) == 1.25
     assert world.gbyte_s(["n3", "n4"], [["n4", "n5"], ["n4"]]) == 0.625, "a job on one node sends nothing"
-    crossing = [["n1", "n5"], ["n2", "n6"], ["n3", "n7"], ["n3", "n8"]]
-    assert world.gbyte_s(["n4", "n5"], crossing) == 0.5, "the uplinks of 2.5 GB/s have five jobs"
+    crossing = [["n1", "n5"], ["n2", "n6"], ["n3", "n7"]]
+    assert world.gbyte_s(["n4", "n8"], crossing) == 0.625, "no NIC is shared, but each uplink has two jobs"
 
 
-def test_two_jobs_run_as_the_simulator_predicts() -> None:
-    """Jobs of 12 GPUs share a node at the start; 'b' ends later than it would alone."""
+def test_slurm_divides_what_has_no_equal_parts() -> None:
+    assert divided(Placement((0, 1), (4, 1)), [4, 4]) == Placement((0, 1), (3, 2))
+    assert divided(Placement((0, 1), (3, 4)), [4, 4]) == Placement((0, 1), (4, 3))
+    assert divided(Placement((0, 1), (1, 4)), [1, 4]) == Placement((0, 1), (1, 4))
+    assert divided(Placement((0, 1), (3, 4)), [2, 4]) is None
+
+
+def test_jobs_run_as_the_simulator_predicts() -> None:
+    """Rules fill one node after another, so that the second of two jobs of 5 GPUs shares a node with the first."""
     step = mix.steps()["vgg16"]
-    jobs = (Job("a", "vgg16", 12, 60.0, 0.0), Job("b", "vgg16", 12, 60.0, 0.0))
-    turn = predicted(jobs, "fifo", 1)
-    world, own = World(LINKS), Step(step.compute_s, step.bytes, 12)
-    speed = world.speed(["n1", "n2"], [["n3", "n2"]], own)
+    jobs = (Job("a", "vgg16", 5, 60.0, 0.0), Job("b", "vgg16", 5, 60.0, 0.1))
+    world, own = World(LINKS), Step(step.compute_s, step.bytes, 5)
+    speed = world.speed(["n1", "n2"], [["n1", "n3"]], own)
     assert speed == pytest.approx(step.seconds(2) / step.seconds(2, 0.625))
-    assert turn.jct_s == pytest.approx((60 / speed, 60 / speed))
+    first, second = predicted(jobs, "fifo", 1).jct_s
+    assert first == pytest.approx(0.1 + (60 - 0.1) / speed)
+    assert 60 < second <= first
     assert predicted(jobs, "headway-rl", 1).jct_s == pytest.approx((60.0, 60.0)), "on links of their own"
 
 
@@ -81,8 +90,8 @@ def test_agents_understand_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_topology_has_a_switch_for_each_rack() -> None:
     lines = mix.topology_conf().splitlines()
-    assert lines[1] == "SwitchName=rack1 Nodes=n[5-8] LinkSpeed=20"
-    assert lines[-1] == "SwitchName=top Switches=rack[0-1]"
+    assert lines[1] == "SwitchName=rack1 Nodes=n[3-4] LinkSpeed=10"
+    assert lines[-1] == "SwitchName=top Switches=rack[0-3]"
 
 
 def test_policies_are_compared_seed_by_seed() -> None:
