@@ -10,7 +10,7 @@ import numpy as np
 from controller.observe.shape import JobShape, shape_of
 from controller.slurm.client import ResourceRequest
 from policies.api import Decision, Policy, load_policy, parse_policy
-from policies.model import ClusterState, Placement, Split
+from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.state.ring_reduction import RingTime
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.topology import rack_tree
@@ -39,11 +39,14 @@ class AsSubmitted:
     def decide(self, state: ClusterState) -> Decision:
         """Return the policy's decision, with the parts that Slurm makes of it."""
         shapes = [_shape(gpus) for gpus in state.jobs.num_gpus.tolist()]
-        columns = {
-            name: np.array([int(getattr(shape, name)) for shape in shapes], dtype=np.int64)
-            for name in ("split", "min_nodes", "max_nodes", "gpus_per_node")
-        }
-        decision = self._policy.decide(replace(state, jobs=replace(state.jobs, **columns)))
+        jobs = replace(
+            state.jobs,
+            split=_column([int(shape.split) for shape in shapes]),
+            min_nodes=_column([shape.min_nodes for shape in shapes]),
+            max_nodes=_column([shape.max_nodes for shape in shapes]),
+            gpus_per_node=_column([shape.gpus_per_node for shape in shapes]),
+        )
+        decision = self._policy.decide(replace(state, jobs=jobs))
         running = set(state.running.tolist())
         allocation = {row: placement for row, placement in decision.allocation.items() if row in running}
         free = state.nodes.gpus.tolist()
@@ -70,6 +73,10 @@ def divided(placement: Placement, free: Sequence[int]) -> Placement | None:
         if not open_nodes:
             return None
     return Placement.of(parts) if all(parts.values()) else None
+
+
+def _column(values: Sequence[int]) -> IntColumn:
+    return np.array(values, dtype=np.int64)
 
 
 def _take(free: list[int], placement: Placement) -> None:
