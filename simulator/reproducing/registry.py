@@ -60,7 +60,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "Headway's own, where jobs share links", "simulator.papers.headway_rl.experiment", default_seeds=10
     ),
     "marl": Reproduction(
-        "MARL (Zhao and Wu, TNSM 2021); stored runs with --quick",
+        "MARL (Zhao and Wu, TNSM 2021); with --quick two settings run anew, and the others are stored runs",
         "simulator.papers.marl.reproduction.experiment",
         quick_seeds=10,
         default_seeds=10,

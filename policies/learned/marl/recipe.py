@@ -8,6 +8,8 @@ from policies.errors import TrainingError
 
 PAPER, SCORES = "paper", "scores"
 PROGRESS, SPEED = "progress", "speed"
+POWER8, DGX1, TWO_SIZES, MIXED = "power8", "dgx1", "two-sizes", "mixed"
+ARCHITECTURES = (POWER8, DGX1, TWO_SIZES, MIXED)
 _ABOVE_ZERO = (
     "k", "jobs", "intervals", "inner_layers", "inter_layers", "width", "encoded", "hidden", "learning_rate", "batch",
     "max_grad_norm", "episodes", "validate_every", "imitation_updates", "imitation_batch", "imitation_learning_rate",
@@ -24,6 +26,8 @@ class Recipe:
     """Ports of the switches of the fat-tree on which it is trained: k^3 / 4 servers, k schedulers (the paper: 20)."""
     jobs: tuple[float, ...] = (15.0, 30.0)
     """Jobs that arrive in an interval at each 100 servers, one workload for each number (the paper: 15)."""
+    architecture: str = POWER8
+    """Servers of the fat-tree: power8, dgx1, two-sizes or mixed, as the environment's option."""
     intervals: int = 10
     """Intervals of an episode in which jobs arrive."""
     arrivals: str = "daily"
@@ -95,5 +99,7 @@ class Recipe:
             raise TrainingError(f"network is {self.network!r}; give {PAPER} or {SCORES}")
         if self.reward not in (PROGRESS, SPEED):
             raise TrainingError(f"reward is {self.reward!r}; give {PROGRESS} or {SPEED}")
+        if self.architecture not in ARCHITECTURES:
+            raise TrainingError(f"architecture is {self.architecture!r}; give one of {', '.join(ARCHITECTURES)}")
         if self.k % 2:
             raise TrainingError(f"k is {self.k}; a fat-tree needs an even number of ports")

@@ -19,7 +19,7 @@ from policies.learned.marl.graphs import Layout
 from policies.learned.marl.learning import ActorCritic, Imitation
 from policies.learned.marl.network import MarlNetwork
 from policies.learned.marl.playing import Messages, Player
-from policies.learned.marl.recipe import PAPER, PROGRESS, Recipe
+from policies.learned.marl.recipe import DGX1, MIXED, PAPER, POWER8, PROGRESS, TWO_SIZES, Recipe
 from policies.learned.training.agents import AgentInEnvironment, Mask
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
@@ -41,7 +41,12 @@ ENVIRONMENT = "headway/Marl-v0"
 _SERVERS = 100
 """Servers to which the recipe's numbers of jobs refer."""
 _INTERVAL_S = 1800.0
-_POWER8 = {"gpus": 4, "sockets": 2}
+_SERVERS_OF = {
+    POWER8: {"gpus": 4, "sockets": 2}, DGX1: {"gpus": 8, "sockets": 2}, TWO_SIZES: {"gpus": 6, "sockets": 2},
+}  # fmt: skip
+_SMALL = {"gpus": 2, "sockets": 1}
+_SHARES = (0.2, 0.4)
+"""Shares of the smallest and of the Power8 servers in `mixed`; the others are DGX-1."""
 
 
 class SchedulersAgent:
@@ -97,11 +102,22 @@ def setup(recipe: Recipe) -> TrainingSetup:
             )
             for count, gap in zip(counts, gaps, strict=True)
         ),
-        cluster={"nodes": [{"count": servers, **_POWER8}], "network": {"kind": "fat-tree", "k": recipe.k}},
+        cluster={"nodes": _nodes(recipe), "network": {"kind": "fat-tree", "k": recipe.k}},
         slowdown=("none",),
         papers=("marl",),
         window=counts[0],
     )
+
+
+def _nodes(recipe: Recipe) -> list[dict[str, int]]:
+    """Return the servers of the fat-tree in their order, which is that of the environment."""
+    pod = recipe.k**2 // 4
+    if recipe.architecture != MIXED:
+        return [{"count": pod * recipe.k, **_SERVERS_OF[recipe.architecture]}]
+    small, medium = (round(share * pod) for share in _SHARES)
+    kinds = [_SMALL] * small + [_SERVERS_OF[POWER8]] * medium + [_SERVERS_OF[DGX1]] * (pod - small - medium)
+    order = sorted(range(pod), key=lambda place: (place * 7 % pod, place))
+    return [{"count": 1, **kinds[place]} for place in order] * recipe.k
 
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
@@ -114,7 +130,10 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 def options_of(recipe: Recipe) -> dict[str, Any]:
     """Return the environment's options of a training."""
     shows = "jobs" if recipe.network == PAPER else "types"
-    return {"k": recipe.k, "single": recipe.single, "shows": shows, "others": recipe.teacher, "reward": recipe.reward}
+    return {
+        "k": recipe.k, "architecture": recipe.architecture, "single": recipe.single, "shows": shows, "others": recipe.teacher,
+        "reward": recipe.reward,
+    }  # fmt: skip
 
 
 def agent(folder: str, shipped: str = NAME) -> AgentInEnvironment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from policies.learned.marl.system import SINGLE
@@ -25,17 +26,21 @@ from simulator.papers.marl.reproduction.contenders import (
     RANDOM,
     TETRIS,
     TRAININGS,
+    with_schedulers,
 )
 from simulator.papers.marl.reproduction.curves import CONVERGENCE
 from simulator.papers.marl.reproduction.fits import FITS
 from simulator.papers.marl.reproduction.settings import (
-    ARRIVALS,
     BUSY,
+    COMPARED,
+    COUNTS,
+    CROWDED,
     DAILY,
     JCT,
     NETWORKS,
     POISSON,
     ROUNDS,
+    SCHEDULERS,
     SERVERS,
     SLOWDOWN_ERROR,
     TRAINED,
@@ -62,24 +67,44 @@ _ERRORS = {LINEAR: 0.246, QUADRATIC: 0.229, WITHOUT_PCIE: 0.275, WITHOUT_CPU: 0.
 def claims() -> list[Claim]:
     """Return all claims."""
     found = []
-    for where in (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED):
+    for where in COMPARED:
         paper = _PAPER.get(where.name)
         found.append(_claim(where.name, BASELINES, _BEST, paper, paper if paper is not None else 0.0))
         controls = (CONTENTION_GREEDY, INTERFERENCE_GREEDY)
         found.append(_claim(where.name, controls, "the better of the greedy controls", None, _TO_CONTROLS))
         found.append(_claim(where.name, (LOOKAHEAD_GREEDY,), "the rule that is imitated", None, 0.0))
         found.append(_claim(where.name, (RANDOM,), "uniform random", None, 0.0))
-    found += [_claim(DAILY.name, (name,), name, -0.243, -0.243) for name in BASELINES]
-    for where in (DAILY, BUSY):
+    for where, paper in ((DAILY, _PAPER[DAILY.name]), (CROWDED, None)):
+        found += [_claim(where.name, (name,), name, paper, _PAPER[DAILY.name]) for name in BASELINES]
+    for where in (DAILY, BUSY, CROWDED):
         found.append(_claim(where.name, (ONE,), "one scheduler (figure 10)", None, 0.0))
-    for where in (DAILY, UNIFORM, BUSY):
+    for where in (DAILY, UNIFORM, BUSY, CROWDED):
         found.append(_claim(where.name, (SINGLE,), "an agent trained as the only one (figure 10)", None, 0.0))
     for where in (DAILY, UNIFORM):
         found.append(_tetris_against_single(where.name))
     for name in TRAININGS:
         found.append(_claim(TRAINED.name, (name,), name, None, 0.0))
-    found.append(_claim(BUSY.name, (ALWAYS, NEVER), "other forwarding", None, 0.0))
-    return [*found, _convergence(), *_fits()]
+    for where in (BUSY, CROWDED):
+        found.append(_claim(where.name, (ALWAYS, NEVER), "other forwarding", None, 0.0))
+    return [*found, *_by_number(), _convergence(), *_fits()]
+
+
+def _by_number() -> Iterator[Claim]:
+    """Yield the claims about each number of schedulers: against the rules with as many, and against fewer schedulers."""
+    for count in COUNTS:
+        ours = with_schedulers(OURS, count)
+        baselines = tuple(with_schedulers(name, count) for name in BASELINES)
+        yield _counted(ours, baselines, f"{_BEST} with as many", 0.0)
+        yield _counted(
+            ours, (with_schedulers(CONTENTION_GREEDY, count),), f"{CONTENTION_GREEDY} with as many", _TO_CONTROLS
+        )
+        if count > 1:
+            yield _counted(ours, (with_schedulers(OURS, 1),), "one scheduler", 0.0)
+
+
+def _counted(ours: str, against: tuple[str, ...], what: str, goal: float) -> Claim:
+    name = f"{JCT} of {ours} against {what}"
+    return Claim(name=name, setting=SCHEDULERS.name, metric=JCT, ours=ours, against=against, paper=None, goal=goal)
 
 
 def _tetris_against_single(setting: str) -> Claim:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from policies.learned.marl.system import NAME, SINGLE, agent, is_shipped
-from simulator.papers.marl.reproduction.settings import BUSY, DAILY, TRAINED, UNIFORM, run_agent, run_bound, run_rule
+from simulator.papers.marl.reproduction.settings import (
+    BUSY,
+    COUNTS,
+    CROWDED,
+    DAILY,
+    SCHEDULERS,
+    TRAINED,
+    UNIFORM,
+    run_agent,
+    run_bound,
+    run_rule,
+)
 from simulator.papers.marl.rules.named import RULES
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
@@ -21,8 +33,10 @@ TRAININGS: dict[str, tuple[str, ...]] = {
 }
 """Other trainings by name, and what differs from the default recipe, as for `--set`. They act in the data center of their training,
 and their runs are stored. The weights of `marl-single` come with Headway; it acts in those of `_OF_SINGLE`."""
-_OF_SINGLE = {each.name for each in (DAILY, UNIFORM, BUSY, TRAINED)}
-"""The arrivals of figure 10, twice as many jobs, and the data center of its training."""
+_OF_SINGLE = {each.name for each in (DAILY, UNIFORM, BUSY, TRAINED, CROWDED)}
+"""The arrivals of figure 10, more jobs, and the data center of its training."""
+_WITH_WAITS = {each.name for each in (BUSY, CROWDED)}
+"""Settings in which partitions fill, so that forwarding matters."""
 TETRIS, LB, LIF, DEEPSYS, ATTE = "tetris", "lb", "lif", "deepsys", "atte"
 BASELINES = (TETRIS, LB, LIF, DEEPSYS, ATTE)
 INTERFERENCE_GREEDY, CONTENTION_GREEDY = "interference-greedy", "contention-greedy"
@@ -40,11 +54,13 @@ BOUND = "lower bound"
 
 def contenders(setting: Setting, trained: Path | None = None) -> tuple[Contender, ...]:
     """Return all contenders of a setting; with a folder of trainings, those of `TRAININGS` too that are there."""
+    if setting.name == SCHEDULERS.name:
+        return (*_by_number(), Contender(BOUND, Kind.BOUND, _bound))
     rules = [_rule(name, Kind.BASELINE) for name in BASELINES] + [_rule(name, Kind.CONTROL) for name in CONTROLS]
     variants = [
         Contender(name, Kind.OURS, _acting("", NAME, options))
         for name, options in _VARIANTS.items()
-        if is_shipped() and (setting.name == BUSY.name or (setting.name == DAILY.name and name == ONE))
+        if is_shipped() and (setting.name in _WITH_WAITS or (setting.name == DAILY.name and name == ONE))
     ]
     if variants:
         rules.append(_rule(CONTENTION_GREEDY, Kind.CONTROL, GREEDY_ONE, single=True))
@@ -52,6 +68,21 @@ def contenders(setting: Setting, trained: Path | None = None) -> tuple[Contender
     if is_shipped(SINGLE) and setting.name in _OF_SINGLE:
         ours.append(Contender(SINGLE, Kind.OURS, _acting("", SINGLE, {"single": True})))
     return (*ours, *variants, *_others(setting, trained), *rules, Contender(BOUND, Kind.BOUND, _bound))
+
+
+def with_schedulers(name: str, count: int) -> str:
+    """Return the name of a contender that acts with so many schedulers."""
+    return f"{name}, {count} scheduler{'s' if count > 1 else ''}"
+
+
+def _by_number() -> Iterator[Contender]:
+    """Yield the agent, the baselines and a control with each number of schedulers."""
+    for count in COUNTS if is_shipped() else ():
+        yield Contender(with_schedulers(OURS, count), Kind.OURS, _acting("", NAME, {"schedulers": count}))
+    kinds = {**dict.fromkeys(BASELINES, Kind.BASELINE), CONTENTION_GREEDY: Kind.CONTROL}
+    for name, kind in kinds.items():
+        for count in COUNTS:
+            yield _rule(name, kind, with_schedulers(name, count), schedulers=count)
 
 
 def _others(setting: Setting, trained: Path | None) -> list[Contender]:

@@ -7,7 +7,7 @@ comes with Headway was trained on 16 servers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -94,7 +94,17 @@ MIXED = setting("mixed servers", "20 % with 2 GPUs, 40 % with 4, 40 % with 8", a
 VL2 = setting("VL2", "the network VL2", network="vl2", k=4)
 BCUBE = setting("BCube", "the network BCube of four-port switches", network="bcube", k=3, n=4)
 TRAINED = setting("16 servers", "the fat-tree of the training", k=4)
+CROWDED = setting("three times the jobs", "three times as many jobs, daily arrivals", k=4, jobs_per_interval=45.0)
 ARRIVALS, SERVERS, NETWORKS = (DAILY, UNIFORM, POISSON, BUSY), (LARGE_SERVERS, TWO_SIZES, MIXED), (VL2, BCUBE)
+COMPARED = (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED, CROWDED)
+"""Settings with one data center each, in which all schedulers are compared."""
+SCHEDULERS = replace(
+    BUSY, name="number of schedulers", says="twice as many jobs on 128 servers, divided among 1, 2 or 8 schedulers"
+)
+WITH_JOBS = (*COMPARED, SCHEDULERS)
+"""Settings in which jobs run."""
+COUNTS = (1, 2, 8)
+"""Numbers of schedulers in SCHEDULERS: divisors of its eight pods."""
 
 
 def run_rule(rule: Rule, where: Setting, seed: int, **options: Any) -> Run:

@@ -1,6 +1,7 @@
 """Stored runs of MARL's experiment: the figures of every seed, in `runs.json` beside this file.
 
-`headway-sim reproduce marl --quick` shows them. As a program, it runs contenders and stores the result:
+`headway-sim reproduce marl --quick` shows them, except in the settings that it runs anew. As a program, this module runs contenders
+and stores the result:
 
     python -m simulator.papers.marl.reproduction.stored --commands          # the commands that train
     python -m simulator.papers.marl.reproduction.stored --trained trained   # all contenders on all seeds
@@ -18,7 +19,7 @@ from pathlib import Path
 from policies.learned.training.systems import TEST_SEEDS
 from simulator.papers.marl.reproduction.contenders import TRAININGS, contenders
 from simulator.papers.marl.reproduction.curves import RULE_S, curve_of, stored_curves
-from simulator.papers.marl.reproduction.settings import ARRIVALS, NETWORKS, SERVERS, SHOWN, TRAINED
+from simulator.papers.marl.reproduction.settings import SHOWN, WITH_JOBS
 from simulator.reproducing.experiment import Contender, Setting
 from simulator.reproducing.learning_curves import FILE, as_text
 from simulator.reproducing.stored_runs import StoredRuns
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _work(
     trained: Path, only: Sequence[str] | None, words: Sequence[str] | None
 ) -> Iterator[tuple[Setting, Contender]]:
-    for setting in (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED):
+    for setting in WITH_JOBS:
         if words is not None and not any(each in setting.name for each in words):
             continue
         for contender in contenders(setting, trained):

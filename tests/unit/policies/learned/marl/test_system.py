@@ -13,13 +13,16 @@ import pytest
 import simulator.envs  # noqa: F401 - registers the environments
 from policies.errors import TrainingError, WeightsError
 from policies.learned.marl.learning import ActorCritic
-from policies.learned.marl.recipe import PAPER, Recipe
-from policies.learned.marl.system import ENCODER, ENVIRONMENT, NAME, SYSTEM, agent, setup
+from policies.learned.marl.recipe import ARCHITECTURES, MIXED, PAPER, Recipe
+from policies.learned.marl.system import ENCODER, ENVIRONMENT, NAME, SYSTEM, agent, options_of, recipe_of, setup
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, draft
 from simulator.agents.episodes import play
+from simulator.cluster.cluster import cluster_of
+from simulator.papers.marl.options import MarlOptions
+from simulator.papers.marl.state.data_center import data_center
 from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
@@ -134,3 +137,23 @@ def test_the_preset_is_the_papers_training() -> None:
         2,
     )
     assert (paper.network, paper.shared, paper.imitation_rounds) == (PAPER, False, 0)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_training_has_the_servers_of_its_environment(architecture: str) -> None:
+    recipe = Recipe(k=4, architecture=architecture)
+    assert options_of(recipe)["architecture"] == architecture
+    given, made = cluster_of(setup(recipe).cluster), data_center(MarlOptions(k=4, architecture=architecture)).cluster
+    assert (given.topology.gpus, given.topology.sockets) == (made.topology.gpus, made.topology.sockets)
+    assert given.topology.network == made.topology.network
+
+
+def test_an_agent_can_be_trained_on_mixed_servers(tmp_path: Path) -> None:
+    card = trained(tmp_path, recipe=replace(RECIPE, architecture=MIXED, imitation_rounds=1, rounds=1))
+    assert card.recipe["architecture"] == MIXED
+    assert recipe_of(card).architecture == MIXED
+
+
+def test_unknown_servers_are_refused() -> None:
+    with pytest.raises(TrainingError, match="architecture is 'abacus'"):
+        Recipe(architecture="abacus")
