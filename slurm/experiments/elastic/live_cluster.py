@@ -45,7 +45,7 @@ class Stops:
     restarting_s: float
     """The part of it from the start of the next run."""
     saved_steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Step of the save of each preemption after which the job trained again, by job id."""
+    """Step of the save of each preemption after which the job was started again, by job id."""
     why: tuple[str, ...] = ()
     """The policy's reason of each preemption."""
 
@@ -79,8 +79,8 @@ class ElasticCluster(LiveCluster):
         rows = self.journal(query, since_s)
         whole = [times for _, _, *times, _, _ in rows if all(times)]
         saved: dict[str, tuple[int, ...]] = {}
-        for job, step, *times, _, _ in rows:
-            if step is not None and all(times):
+        for job, step, _, started, *_ in rows:
+            if step is not None and started:
                 saved[str(job)] = (*saved.get(str(job), ()), step)
         return Stops(
             count=len(rows),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from controller.state.journal import Journal
 from slurm.experiments.elastic.__main__ import Turn, take_turn
 from slurm.experiments.elastic.live_cluster import ElasticCluster, Ended, Stops
 from slurm.experiments.elastic.mix import arrivals
@@ -45,6 +47,33 @@ def test_runs_after_a_stop_are_resizes_or_not_and_lose_the_steps_since_the_save_
     row = Turn("dl2", 0, jobs, stops, (1.0, 1.0, 1.0)).row()
     assert [row[name] for name in ("resizes", "same_size", "stops", "called_off")] == [1, 2, 4, 1]
     assert (row["steps_lost"], row["not_saved"]) == (10, 1)
+
+
+def test_stops_are_those_of_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal.sqlite"
+    path.parent.mkdir()
+    Journal(path).close()
+    columns = (
+        "job_id, raw_id, submit_time_s, restarts, cause, why, way, force, nodes, elsewhere, within_s, attempt, problem"
+    )
+    values = "?, ?, 0, 0, '', 'why', '', 0, '', '', 0, 0, ''"
+    times = "stage, asked_s, saved_s, started_s, resumed_s, step"
+    rows = [
+        ("7", 7, "resumed", 50.0, 51.0, 52.0, 53.0, 10),  # before the turn
+        ("7", 7, "resumed", 100.0, 101.0, 110.0, 114.0, 40),
+        ("8", 8, "called off", 101.0, None, None, None, None),
+        ("7", 7, "ended", 150.0, 151.0, 160.0, None, 90),  # ended before the agent reported its first step
+    ]
+    with closing(sqlite3.connect(path)) as journal, journal:
+        for job, raw, *others in rows:
+            journal.execute(
+                f"INSERT INTO preemption ({columns}, {times}) VALUES ({values}, ?, ?, ?, ?, ?, ?)",
+                (job, raw, *others),
+            )
+    found = ElasticCluster(Installation(tmp_path), cast(MiniCluster, FakeSlurm()), tmp_path).stops(99.0)
+    assert (found.count, found.resumed, found.called_off) == (3, 1, 1)
+    assert (found.adjusting_s, found.restarting_s) == (13.0, 4.0)
+    assert (found.saved_steps, found.why) == ({"7": (40, 90)}, ("why",) * 3)
 
 
 class FakeSlurm:
