@@ -82,7 +82,8 @@ def _steps(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _tick(x: float, y: float, value: float, anchor: str) -> str:
-    return f"<text x='{x}' y='{round(y, 1)}' text-anchor='{anchor}'>{value:,.3g}</text>"
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"<text x='{x}' y='{round(y, 1)}' text-anchor='{anchor}'>{text}</text>"
 
 
 def _legend(standings: Sequence[Standing], width: int) -> str:

@@ -28,6 +28,7 @@ table {{ border-collapse: collapse; font-size: 13px; }}
 th, td {{ padding: 3px 12px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }}
 th.word, td.word {{ text-align: left; font-weight: inherit; }}
 thead th {{ font-weight: 650; }}
+code, li {{ overflow-wrap: anywhere; }}
 .ratios {{ width: 920px; font-size: 13px; }}
 .ratios text {{ fill: var(--ink); }} .ratios line {{ stroke: var(--soft); }}
 .ratios .bar {{ stroke: var(--accent); stroke-width: 2; }}

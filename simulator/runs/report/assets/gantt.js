@@ -52,7 +52,9 @@ function gantt(holder) {
       node("button", { onclick: reset }, "all"),
       node("span", { class: "push" }, "drag to move · Ctrl + wheel or + − to zoom · click a job to keep it lit")),
     keys);
-  const chart = node("div", { class: "chart", tabindex: 0, "aria-label": "Gantt chart; arrow keys move, plus and minus zoom" });
+  const chart = node("div", {
+    class: "chart", tabindex: 0, role: "application", "aria-label": "Gantt chart; arrow keys move, plus and minus zoom",
+  });
   const strip = node("div", { class: "chart" });
   holder.append(chart, strip, note);
   const drawing = canvasIn(chart, height, draw);

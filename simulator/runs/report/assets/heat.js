@@ -4,7 +4,7 @@ function heatMap(holder) {
   const withHeat = RUNS.filter((run) => run.heat);
   const choose = node("select", { "aria-label": "Policy", onchange: draw },
     ...withHeat.map((run, at) => node("option", { value: at }, run.name)));
-  const grid = node("div", { class: "scroll" });
+  const grid = node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Slowdown by pair of models" });
   const scale = node("div", { class: "scale" });
   holder.append(node("div", { class: "bar" }, choose), grid, scale);
   drawings.push({ redraw: draw });

@@ -56,7 +56,7 @@ function tiles() {
     const worst = known[known.length - 1][0];
     const all = worst === value;
     const than = all || !value ? "" : `${digits(worst / value, 2)} × less than the worst`;
-    return node("div", { class: "card tile" }, node("h3", {}, title), node("div", { class: "value" }, row.texts[at]),
+    return node("div", { class: "card tile" }, node("h2", {}, title), node("div", { class: "value" }, row.texts[at]),
       node("div", { class: "who" }, all ? null : node("span", { class: "dot", style: { background: RUNS[at].color } }),
         node("span", { title: RUNS[at].name }, all ? "the same for all" : RUNS[at].name)),
       than ? node("div", { class: "than" }, than) : null);
@@ -129,11 +129,11 @@ function chartOfRuns() {
 
 function figures() {
   const card = section("All figures", "Best in bold. Percentiles are linear between jobs.");
-  const head = node("tr", {}, node("th", {}, ""), ...RUNS.map((run) =>
-    node("th", {}, node("span", { class: "dot", style: { background: run.color } }), run.name)));
+  const head = node("tr", {}, node("th", { scope: "col" }, "figure"), ...RUNS.map((run) =>
+    node("th", { scope: "col" }, node("span", { class: "dot", style: { background: run.color } }), run.name)));
   const rows = DATA.table.map((row) => node("tr", {}, node("td", {}, row.label),
     ...row.texts.map((text, at) => node("td", { class: row.best.includes(at) ? "best" : null }, text))));
-  card.append(node("div", { class: "scroll" },
+  card.append(node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All figures" },
     node("table", { class: "figures" }, node("thead", {}, head), node("tbody", {}, ...rows))));
 }
 
@@ -148,7 +148,7 @@ function assumptions() {
     return name === "policy" ? null : node("div", {}, node("dt", {}, name.replace(/_s$/, ", seconds").replaceAll("_", " ")), node("dd", {}, shown));
   });
   const versions = Object.entries(DATA.versions).map(([name, value]) => node("div", {}, node("dt", {}, name), node("dd", {}, value)));
-  card.append(node("pre", {}, DATA.command), node("dl", { class: "facts" }, ...facts, ...versions));
+  card.append(node("pre", { tabindex: 0, role: "region", "aria-label": "Command" }, DATA.command), node("dl", { class: "facts" }, ...facts, ...versions));
   main.append(node("footer", {}, `Made by headway-sim on ${DATA.made}.`));
 }
 
