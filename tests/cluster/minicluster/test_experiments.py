@@ -12,6 +12,9 @@ from slurm.experiments.fidelity.mix import KINDS, LAYER_BYTES, Lengths
 from slurm.experiments.racks.__main__ import take_turn
 from slurm.experiments.racks.live_cluster import rack_cluster
 from slurm.experiments.racks.mix import arrivals
+from slurm.experiments.uplinks import __main__ as uplinks_turns
+from slurm.experiments.uplinks import live_cluster as uplinks_live
+from slurm.experiments.uplinks import mix as uplinks
 from slurm.prerequisites import missing
 
 JOBS = 6
@@ -75,3 +78,17 @@ def test_schedulers_of_racks_place_sleeping_jobs() -> None:
     assert [job.gpus for job in turn.jobs] == [job.gpus for job in jobs]
     assert all(job.submit_s <= job.start_s < job.end_s for job in turn.jobs)
     assert all(1 <= job.racks <= job.nodes for job in turn.jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_emulated_jobs_slow_each_other_down_on_shared_links() -> None:
+    if reasons := missing():
+        pytest.skip("; ".join(reasons))
+    jobs = tuple(uplinks.Job(name, "alexnet", 5, 10.0, 0.0) for name in ("first", "second"))
+    with uplinks_live.uplink_cluster(print) as cluster:
+        packed, _ = uplinks_turns.take_turn(cluster, jobs, "fifo-skip", 0)
+        apart, _ = uplinks_turns.take_turn(cluster, jobs, "headway-rl", 0)
+    assert max(packed.jct_s) > 15.0, "rules let the second job share a node with the first, and its NIC"
+    assert sum(apart.jct_s) < sum(packed.jct_s)
