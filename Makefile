@@ -9,7 +9,8 @@ DEEPSPEED_STAMP := $(VENV)/.deepspeed-ready
 TYPES_LOG := $(VENV)/types.log
 RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
-.PHONY: setup demo test test-slow test-releases collect check docs man packages hooks bench fidelity proto clean
+WHEELS ?= dist
+.PHONY: setup demo test test-slow test-releases collect check docs man packages wheel hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
 # Tests start hundreds of Python processes, each of which would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -105,6 +106,10 @@ man: setup
 ## make packages   .deb, .rpm and SBOM in dist/, for this release of Debian (RELEASE=trixie: another); as root, with debootstrap
 packages: setup $(PACKAGE_STAMP)
 	@systemd/packages/build.sh $(RELEASE) dist
+
+## make wheel      wheels of Headway and of its two libraries for users, in dist/, for this Python
+wheel: setup
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) . ./headway_client ./headway_job
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

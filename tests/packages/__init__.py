@@ -1,1 +1,1 @@
-"""The packages of `make packages`, built, and installed in roots with nothing but a base system."""
+"""The packages of `make packages` in roots with only a base system, and the wheels of `make wheel` in an empty environment."""
