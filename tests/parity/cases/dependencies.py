@@ -131,6 +131,6 @@ CASES = (
         Job(options="--gres=gpu:1 -n1 : --gres=gpu:2 -n1 -p {gpu}", script="srun --het-group=0,1 hostname | wc -l"),
         within_s=30,
     ),
-    story("het-with-cpu-component", Job(options="--gres=gpu:1 : -p {cpu} -n2"), within_s=30),
+    story("het-with-cpu-component", Job(options="-p {gpu} --gres=gpu:1 : -p {cpu} -n2"), within_s=30),
     story("het-impossible", Job(options="--gres=gpu:1 : -p {gpu} --gres=gpu:9"), within_s=10),
 )

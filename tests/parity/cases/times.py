@@ -48,7 +48,7 @@ CASES = (
     one("exit-status", GPU, script="exit 7"),
     one("exit-by-signal", GPU, script="kill -SEGV $$"),
     one("exit-of-a-step", GPU, script="srun bash -c 'exit 5'"),
-    one("no-such-program", GPU, script="srun /nonexistent"),
+    one("no-such-program", GPU, script="srun /nonexistent 2>/dev/null"),
     stepped("kill-on-bad-exit", f"-n2 {GPU}", srun="--kill-on-bad-exit=1"),
     one("wait-all-nodes", f"--wait-all-nodes=1 -N2 {GPU}"),
     one(
