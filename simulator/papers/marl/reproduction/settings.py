@@ -99,11 +99,11 @@ ARRIVALS, SERVERS, NETWORKS = (DAILY, UNIFORM, POISSON, BUSY), (LARGE_SERVERS, T
 COMPARED = (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED, CROWDED)
 """Settings with one data center each, in which all schedulers are compared."""
 SCHEDULERS = replace(
-    BUSY, name="number of schedulers", says="twice as many jobs on 128 servers, divided among 1, 2 or 8 schedulers"
+    BUSY, name="number of schedulers", says="twice as many jobs on 128 servers, divided among 1, 2, 4 or 8 schedulers"
 )
 WITH_JOBS = (*COMPARED, SCHEDULERS)
 """Settings in which jobs run."""
-COUNTS = (1, 2, 8)
+COUNTS = (1, 2, 4, 8)
 """Numbers of schedulers in SCHEDULERS: divisors of its eight pods."""
 
 
