@@ -17,6 +17,6 @@ def network(**weights: float) -> ValueFunction:
     return ValueFunction(made)
 
 
-def beginner(**options: bool | float) -> HeadwayRl:
+def beginner(*, preempt: bool = True, tail: float = 0.0) -> HeadwayRl:
     """Return the policy with the weights from which training begins."""
-    return HeadwayRl(network(**{name: mean for name, (mean, _) in START.items()}), **options)
+    return HeadwayRl(network(**{name: mean for name, (mean, _) in START.items()}), preempt=preempt, tail=tail)
