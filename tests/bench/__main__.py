@@ -34,7 +34,7 @@ ALL = (
     "decisions",
 )
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""
-LONG = ("size", "backlog", "starts")
+LONG = ("size", "backlog", "starts", "formats")
 """Others that take long, and run only when they are named."""
 _NO_SLURM = frozenset({"cycle", "jobside", "marl", "rl_taps", "web", "estimates", "decisions"})
 RESULTS = Path("bench-results")

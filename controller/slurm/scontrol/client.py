@@ -59,8 +59,9 @@ measured) is cheaper, and is within the one bulk query a second that slurmctld i
 _MOST_IN_DOUBT = 300
 """Maximum number of jobs that one snapshot reads by id because a line break in a user's text put them in doubt; by default."""
 _MOST_COMPLAINTS = 1000
-_TASKS_FOR_THE_ARRAY = 4
-"""Number of tasks from which on their whole array is queried, because slurmctld sends all of it for every task."""
+_TASKS_FOR_THE_ARRAY = 2
+"""Number of tasks from which on their whole array is queried. slurmctld sends all of it for every task, and scontrol prints the
+common record of several waiting tasks for each of them with this one task only (22.05), so that the others would seem gone."""
 
 
 class CommandLineClient(Verbs):

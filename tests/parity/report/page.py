@@ -23,7 +23,8 @@ Headway is worse and [Operations](operations.md#known-limits) does not say so.
 - **known limit**: Headway is worse, and [Operations](operations.md#known-limits) says so, mostly in known limits; **worse**: it
   does not. Of a case with a known limit only the aspects count in which it is documented: any other difference is worse.
 - A start counts as later from {at_once_s:g} s on, and from {late_s:g} s in cases of several steps, where jobs wait; the delays
-  below are those of all jobs that began on both.
+  below are those of all jobs that began on both. A case that is worse is played again, because other work on the machine delays
+  either side; “at the second try” marks the cases that are not worse only then.
 """
 _CODE = {"|": "\\|", "\n": " / "}
 

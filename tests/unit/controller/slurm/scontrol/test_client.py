@@ -269,6 +269,15 @@ async def test_many_tasks_are_read_by_their_array() -> None:
     assert set(await client.read(keys)) == {keys[0], *keys[2:4]}
 
 
+async def test_two_tasks_are_read_by_their_array() -> None:
+    """Otherwise scontrol prints the common record of waiting tasks once for each, under one number and with one task."""
+    slurm = Slurmctld(*(held(100 + task, array=f"ArrayJobId=100 ArrayTaskId={task} ") for task in range(3)))
+    client = client_of(slurm)
+    keys = [JobKey(f"100_{task}", SUBMIT_S) for task in (0, 1)]
+    assert set(await client.read(keys)) == set(keys)
+    assert slurm.commands("show job ") == ["show job 100"]
+
+
 async def test_a_task_with_a_record_of_its_own_is_read_without_its_array() -> None:
     # given tasks that slurmctld has split from their array, as a snapshot shows them
     slurm = Slurmctld(*(held(100 + task, array=f"ArrayJobId=100 ArrayTaskId={task} ") for task in range(1, 7)))
