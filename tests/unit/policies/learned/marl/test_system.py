@@ -143,7 +143,9 @@ def test_the_preset_is_the_papers_training() -> None:
 def test_a_training_has_the_servers_of_its_environment(architecture: str) -> None:
     recipe = Recipe(k=4, architecture=architecture)
     assert options_of(recipe)["architecture"] == architecture
-    given, made = cluster_of(setup(recipe).cluster), data_center(MarlOptions(k=4, architecture=architecture)).cluster
+    described = setup(recipe).cluster
+    assert not isinstance(described, str)
+    given, made = cluster_of(described), data_center(MarlOptions(k=4, architecture=architecture)).cluster
     assert (given.topology.gpus, given.topology.sockets) == (made.topology.gpus, made.topology.sockets)
     assert given.topology.network == made.topology.network
 
