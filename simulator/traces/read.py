@@ -29,13 +29,18 @@ def read_trace(path: Path | str, limit: int | None = None) -> Trace:
     path = Path(path)
     if limit is not None and limit < 1:
         raise TraceError(f"a trace cannot be limited to {limit} rows", mend="give a limit of at least 1", path=path)
+    return trace_of(table_of(path, limit))
+
+
+def table_of(path: Path, limit: int | None = None) -> Table:
+    """Return the table of a trace in the common form, as text; with `limit` only its first rows are read. Raises TraceError."""
     if first_bytes(path).startswith(PARQUET_MAGIC):
         from simulator.traces.parquet import read_parquet
 
-        return trace_of(read_parquet(path, REQUIRED, limit=limit))
+        return read_parquet(path, REQUIRED, limit=limit)
     if path.suffix.lower() == ".parquet" and path.stat().st_size:
         raise TraceError("is named .parquet but is not a Parquet file", mend="rename it, or write it again", path=path)
-    return trace_of(read_table(path, REQUIRED, limit=limit))
+    return read_table(path, REQUIRED, limit=limit)
 
 
 def trace_of(table: Table) -> Trace:

@@ -63,7 +63,9 @@ def setup(recipe: Recipe) -> TrainingSetup:
 
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
-    """Return the card's entries."""
+    """Return the card's entries. Raises TrainingError, and PolicyError, for an unknown teacher: before a folder is begun."""
+    if recipe.teacher not in TEACHERS:
+        backend.agent(recipe.teacher)
     gpus = backend.gpus
     return CardDetails(
         encoder=ENCODER,

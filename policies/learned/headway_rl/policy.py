@@ -36,7 +36,7 @@ SYSTEM = "headway-rl"
 LEARNED, START = "learned", "start"
 MOST_RUNNING = 96
 MOST_WAITING = 320
-MOST_TAIL = 16.0
+MOST_TAIL = 4.0
 """Largest exponent of a job's age; from about 4 on, jobs run in the order of their age."""
 EFFORT = 600
 """Most jobs that a decision considers, summed over the orders that it tries."""

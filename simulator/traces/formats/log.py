@@ -74,7 +74,7 @@ class Log:
             self.skipped[why] = self.skipped.get(why, 0) + newly
         self.kept &= ~rows
 
-    def loaded(self, **columns: Column) -> Loaded:
+    def loaded(self, /, **columns: Column) -> Loaded:
         """Return the trace of the kept rows. A column is a name in the log, or entries for all rows (arrays: nanoseconds)."""
         rows = np.flatnonzero(self.kept).tolist()
         if not rows:

@@ -43,7 +43,8 @@ def main() -> int:
             return _run(options, policies)
         turns = _read(options.files) if options.files else []
         seeds = sorted({turn.seed for turn in turns}) or options.seeds
-        guesses = [predicted(mix.arrivals(seed, options.jobs), policy, seed) for seed in seeds for policy in policies]
+        jobs = _jobs_of(turns) if turns else options.jobs
+        guesses = [predicted(mix.arrivals(seed, jobs), policy, seed) for seed in seeds for policy in policies]
         _print({"predicted": summary(guesses)} | ({"measured": summary(turns)} if turns else {}), as_json=options.json)
     except (MiniClusterError, InstallationError) as error:
         Console(stderr=True).print(f"[red]{error}", highlight=False)
@@ -59,7 +60,7 @@ def _run(options: argparse.Namespace, policies: Sequence[str]) -> int:
         says.print(f"[red]{'; '.join(reasons)}")
         return 2
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = _rows(options.out) if options.out.exists() else []
     with uplink_cluster(lambda text: says.print(f"[dim]{text}", highlight=False)) as cluster:
         for seed in options.seeds:
             jobs = mix.arrivals(seed, options.jobs)
@@ -94,14 +95,31 @@ def take_turn(cluster: UplinkCluster, jobs: Sequence[Job], policy: str, seed: in
 
 def _read(files: Iterable[Path]) -> list[Turn]:
     """Return the turns in files of `run`. Raises ExperimentError."""
-    turns: list[Turn] = []
-    for path in files:
-        try:
-            rows = json.loads(path.read_text())
-            turns += [Turn(row["policy"], row["seed"], tuple(row["jct_s"]), row["makespan_s"]) for row in rows]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ExperimentError(f"{path}: has no turns ({error!r}); give files that `run --out` wrote") from error
-    return turns
+    rows = [row for path in files for row in _rows(path)]
+    return [Turn(row["policy"], row["seed"], tuple(row["jct_s"]), row["makespan_s"]) for row in rows]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return the turns of a file, as they are written. Raises ExperimentError for a file that is none of `run`."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text())
+        for row in rows:
+            if not (isinstance(row["policy"], str) and isinstance(row["seed"], int) and row["makespan_s"] >= 0):
+                raise ValueError(row["policy"])
+            tuple(map(float, row["jct_s"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExperimentError(f"{path}: has no turns ({error!r}); give files that `run --out` wrote") from error
+    return rows
+
+
+def _jobs_of(turns: Sequence[Turn]) -> int:
+    """Return the number of jobs of these turns. Raises ExperimentError where they differ."""
+    numbers = sorted({len(turn.jct_s) for turn in turns})
+    if len(numbers) > 1:
+        raise ExperimentError(
+            f"the turns have {' or '.join(map(str, numbers))} jobs; report those of one number at a time"
+        )
+    return numbers[0]
 
 
 def _print(tables: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:

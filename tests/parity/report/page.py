@@ -14,9 +14,9 @@ _HEAD = """# Parity with Slurm alone
 The command `python -m tests.parity --docs docs/parity.md` has written this page. It submits the same jobs to two
 [mini-clusters](minicluster.md), one with Slurm alone and one with Headway beside it, and compares what users and operators see: the
 words of a refusal, the state, the nodes and GPUs, the order of the jobs of a case, the environments of the batch script and of the
-tasks of its step, the exit status, restarts, and the record in Slurm's accounting. `headway why` has to explain each job that still waits
-at the end, one that Slurm places with Slurm's own reason. Each case has three nodes of 8 GPUs (4 `a100`, 2 `h100`, 2 parts `1g.10gb`).
-`python -m tests.parity --only 'gpus-*'` plays some of the cases. The exit status is 1 where
+tasks of its step, the exit status, restarts, and the record in Slurm's accounting. `headway why` has to explain each job that still
+waits at the end, one that Slurm places with Slurm's own reason. Each case has three nodes of 8 GPUs (4 `a100`, 2 `h100`, 2 parts
+`1g.10gb`). `python -m tests.parity --only 'gpus-*'` plays some of the cases. The exit status is 1 where
 Headway is worse and [Operations](operations.md#known-limits) does not say so.
 
 - **better**: Headway differs, to the advantage of users; **equal**: nothing differs

@@ -6,7 +6,6 @@ import os
 from typing import Optional
 
 from ..job_log import write_line
-from .process_facts import own_rank
 from .step_counter import StepCounter
 
 VARIABLE = "HEADWAY_REPORT"
@@ -14,9 +13,9 @@ VARIABLE = "HEADWAY_REPORT"
 _NS = 1e-9
 
 
-def is_wanted() -> bool:
-    """Return True if the user wants the line, and this process is the first rank, or the only one."""
-    return os.environ.get(VARIABLE, "").strip().lower() in ("1", "yes", "on", "true") and own_rank() <= 0
+def is_wanted(rank: int) -> bool:
+    """Return True if the user wants the line, and this process is the first rank, or the only one (-1)."""
+    return os.environ.get(VARIABLE, "").strip().lower() in ("1", "yes", "on", "true") and rank <= 0
 
 
 def write_closing_line(counter: StepCounter) -> None:
@@ -33,10 +32,17 @@ def closing_line(counter: StepCounter) -> Optional[str]:
         return None
     job_id, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
     seconds = (last_ns - counter.first_ns) * _NS
-    pace = f" in {duration(seconds)}, {(steps - 1) / seconds:.3g} steps/s" if steps > 1 and seconds > 0 else ""
+    timed = f" in {duration(seconds)}, {pace(seconds / (steps - 1))}" if steps > 1 and seconds > 0 else ""
     start = f" (start {int(restarts) + 1} of the job)" if restarts.isdigit() and int(restarts) > 0 else ""
     more = f"; `headway report {job_id}` has its waits, stops and contention" if job_id.isdigit() else ""
-    return f"this run made {steps} step{'s' * (steps > 1)}{pace}{start}{more}"
+    return f"this run made {steps} step{'s' * (steps > 1)}{timed}{start}{more}"
+
+
+def pace(step_s: float) -> str:
+    """Return a pace in words, from the seconds of a step: 1,250 steps/s, 5.97 steps/s, 42 s for a step."""
+    if step_s > 10.0:
+        return f"{duration(step_s)} for a step"
+    return f"{1.0 / step_s:,.0f} steps/s" if step_s < 1e-3 else f"{1.0 / step_s:.3g} steps/s"
 
 
 def duration(seconds: float) -> str:

@@ -54,6 +54,8 @@ class ProcessHook:
         self._forking = False
         self._stopped = False
         """The thread had stopped before the last fork."""
+        self._rank = -1
+        """Rank at the first step, where the closing line is wanted; -1 = not known."""
         self._is_child = False
 
     def _renew_locks(self) -> None:
@@ -67,7 +69,7 @@ class ProcessHook:
         """Install all hooks, and start the thread."""
         _prepare_end_of_threads()
         self.guard.install()
-        self.counter.set_first_step_callback(self._wake)
+        self.counter.set_first_step_callback(self._at_first_step)
         _hook_optimizers(self.counter)
         hook_loaders(self.counter)
         os.register_at_fork(
@@ -134,6 +136,14 @@ class ProcessHook:
             self._wake_lock.release()
         except RuntimeError:
             pass  # it was woken already
+
+    def _at_first_step(self) -> None:
+        self._wake()
+        if os.environ.get("HEADWAY_REPORT"):
+            # At its end the program has destroyed its process groups, and all ranks may have the variables of one task.
+            from .process_facts import own_rank
+
+            self._rank = own_rank()
 
     def _keep_running(self) -> None:
         """Start the thread again. Called by a training thread during a pause, in which no optimizer step follows a fork."""
@@ -240,7 +250,7 @@ class ProcessHook:
         if os.environ.get("HEADWAY_REPORT"):
             from .closing_line import is_wanted, write_closing_line
 
-            if is_wanted():
+            if is_wanted(self._rank):
                 write_closing_line(self.counter)
 
 

@@ -118,7 +118,7 @@ class Occupancy:
             mask = 0 if masks is None else int(masks[node])
             is_known = mask.bit_count() == left
             for group in reversed(self._schedulers.groups_on(node)):
-                here = self._in_group(group, mask) if is_known else min(left, self.free_here(group))
+                here = min(self._in_group(group, mask) if is_known else left, self.free_here(group))
                 self.free_gpus[group] -= here
                 left -= here
 

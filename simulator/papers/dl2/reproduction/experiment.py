@@ -122,7 +122,8 @@ _TRAININGS = (
     *((CLUSTERS[number], "against one cluster (figure 19e)", (CLUSTERS[1],), 0.0, _SAME) for number in (2, 4)),
     (CLUSTERS[1], "against the supervised phase alone", (DRF_ALONE,), None, 0.0),
 )
-"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-fifo`."""
+"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-fifo`;
+those of several clusters with that of one."""
 
 
 def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from headway_job.hook.closing_line import closing_line, duration
+from headway_job.hook.closing_line import closing_line, duration, pace
 from headway_job.hook.step_counter import StepCounter
 
 from tests.unit.headway_job.agent import MODEL, Agent, Program
@@ -46,6 +46,46 @@ def test_a_closed_standard_error_changes_nothing(agent: Agent, program: Program)
     done = program.run(_TRAINS + "import sys, os\nsys.stdout.flush()\nos.close(2)\n")
     agent.close()
     assert (done.returncode, done.stdout) == (0, "trained\n")
+
+
+_RANKS = """
+import os, sys
+import torch.multiprocessing as mp
+
+def rank(number, port):
+    import torch, torch.distributed as dist
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=number, world_size=2)
+    model = torch.nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(rank, (port,), nprocs=2)
+"""
+
+
+def test_of_ranks_that_share_their_variables_one_writes(agent: Agent, program: Program) -> None:
+    program.environment.update(SLURM_JOB_ID="4711", SLURM_PROCID="0", HEADWAY_REPORT="1")
+    done = program.run(_RANKS)
+    agent.close()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("headway: this run made 3 steps") == 1
+
+
+@pytest.mark.parametrize(
+    ("step_s", "text"),
+    [(2e-5, "50,000 steps/s"), (0.1675, "5.97 steps/s"), (8.0, "0.125 steps/s"), (42.0, "42 s for a step")],
+)
+def test_paces_are_in_plain_numbers(step_s: float, text: str) -> None:
+    assert pace(step_s) == text
 
 
 def test_a_program_without_steps_has_no_line() -> None:

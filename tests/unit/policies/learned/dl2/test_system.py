@@ -323,7 +323,7 @@ def test_the_supervised_phase_ends_at_the_teachers_performance(tmp_path: Path, m
     assert len(rounds) == 1
 
 
-@pytest.mark.parametrize("teacher", ["srsf", "drf:elastic=true", "dl2-optimus"])
+@pytest.mark.parametrize("teacher", ["srsf", "tetris:elastic=true", "dl2-optimus"])
 def test_any_policy_and_any_baseline_of_the_environment_is_a_teacher(teacher: str, tmp_path: Path) -> None:
     recipe = replace(RECIPE, teacher=teacher, supervised_rounds=1, rounds=0)
     found = small_backend()
@@ -342,13 +342,21 @@ def test_any_policy_and_any_baseline_of_the_environment_is_a_teacher(teacher: st
 
 @pytest.mark.parametrize(
     ("teacher", "message"),
-    [("oracle", "oracle"), ("taps-sjf", "rules of RL-TAPS"), ("srsf:none=1", "none")],
+    [("oracle", "oracle"), ("srsf:none=1", "none")],
 )
 def test_a_teacher_that_there_is_not_is_refused_before_the_first_round(
     teacher: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises((TrainingError, PolicyError), match=message):
-        trained(tmp_path, recipe=replace(RECIPE, teacher=teacher))
+        trained(tmp_path / "begun", recipe=replace(RECIPE, teacher=teacher))
+    assert not (tmp_path / "begun").exists()
+    with pytest.raises((TrainingError, PolicyError), match=message):
+        trained(tmp_path / "begun", recipe=replace(RECIPE, teacher=teacher, supervised_rounds=0))
+
+
+def test_a_teacher_of_another_environment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="rules of RL-TAPS act in"):
+        trained(tmp_path, recipe=replace(RECIPE, teacher="taps-sjf"))
 
 
 def test_a_training_can_begin_with_the_weights_of_another_one(tmp_path: Path) -> None:

@@ -38,6 +38,25 @@ def test_a_trace_in_the_common_form(tmp_path: Path, shares: int, sizes: dict[str
     assert loaded.skipped == {"jobs without GPUs": 1}
 
 
+def test_other_columns_are_kept_also_of_parquet(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "job_id": ["a"],
+        "submit_time_s": [5],
+        "num_gpus": [0.5],
+        "duration_s": [100],
+        "epochs": [7],
+        "self": ["x"],
+    }
+    text = "\n".join(",".join(map(str, row)) for row in (columns, [each[0] for each in columns.values()]))
+    (tmp_path / "log.csv").write_text(text + "\n")
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    for name in ("log.csv", "log.parquet"):
+        trace = load_log("fractional", [tmp_path / name], Options(gpu_shares=4)).trace
+        assert trace.num_gpus.tolist() == [2]
+        assert trace.extra == {"epochs": ("7",), "self": ("x",), "requested_gpus": ("0.5",)}
+
+
 @pytest.mark.parametrize("text", ["-1", "many", "", "inf"])
 def test_what_is_no_number_of_gpus_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(TraceError, match="line 3, column num_gpus"):
