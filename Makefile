@@ -110,6 +110,7 @@ packages: setup $(PACKAGE_STAMP)
 ## make wheel      wheels of Headway and of its two libraries for users, in dist/, for this Python
 wheel: setup
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) . ./headway_client ./headway_job
+	@rm -rf headway_client/build headway_job/build headway_job/*.egg-info
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

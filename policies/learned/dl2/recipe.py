@@ -49,7 +49,7 @@ class Recipe:
     start: str = ""
     """Folder of a training, with whose weights the policy network begins in place of the supervised phase; empty: none."""
     teacher: str = DRF
-    """What the supervised phase imitates: the rule drf (the paper's), fifo or srtf, on the state alone; or any policy, by its text
+    """Teacher of the supervised phase: the rule drf (the paper's), fifo or srtf, on the state alone; or any policy, by its text
     (`tetris:elastic=true`), or a baseline of the environment (`dl2-optimus`), by what it does in the environment."""
     teacher_workers: int = 2
     """Workers to which the teachers fifo and srtf let a job grow; of 1 to 4, the best on the seeds of validation."""

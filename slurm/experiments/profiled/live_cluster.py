@@ -34,7 +34,7 @@ _RECORD = "decisions.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the policy saw in one decision."""
+    """View of the policy in one decision."""
 
     curve: tuple[float, ...]
     """Throughput of the program at each tier of locality, relative to the first; empty while none is known."""

@@ -1,1 +1,1 @@
-"""The hook inside every PyTorch job: it counts steps, and talks to the node's agent. Imports `profiling`."""
+"""The hook inside every PyTorch job: it counts steps, and talks to the node's agent. Imports `job_log`, `profiling`."""

@@ -22,7 +22,7 @@ DAY_S = 86_400.0
 
 
 class Remembering:
-    """What `sizes` must find."""
+    """A policy that `sizes` must find."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
