@@ -5,6 +5,9 @@ stop a job and give its GPUs to no other. So an overdue job is guarded if it fit
 leaves free when each elastic job has at most as many GPUs as it requests. Then the rule decides. Running jobs go on, with at most
 the GPUs that they request; waiting jobs start, shortest first, with the GPUs that they request, or with fewer if they may.
 
+Outside of the range that the agent was trained on, its order of jobs means little: there the rule also decides where the agent
+gives the GPUs to other jobs than the overdue one that the rule would start. Inside, jobs may wait because others come first.
+
 Where the rule would not start an overdue job either, for example because its nodes are fragmented, the agent decides.
 """
 
@@ -33,11 +36,14 @@ class ResizingGuard:
         self._round_s = round_s
         self._resizer = Resizer(self._limits.placing, round_s, _REASON)
 
-    def checked(self, state: ClusterState, decision: Decision) -> Decision:
-        """Return the agent's decision on that state, or the rule's, with `guard` as its reason."""
+    def checked(self, state: ClusterState, decision: Decision, *, is_known: bool = True) -> Decision:
+        """Return the agent's decision on that state, or the rule's, with `guard` as its reason.
+
+        `is_known`: the state is one that the agent was trained for, so that its order of jobs counts.
+        """
         left = np.array([row for row in range(len(state.jobs)) if row not in decision.allocation], dtype=np.int64)
         overdue = self._limits.overdue(state, left) if len(left) else left
-        if not len(overdue) or not self._fits(state, decision, overdue):
+        if not len(overdue) or (is_known and not self._fits(state, decision, overdue)):
             return decision
         ruled = self._ruled(state)
         first = next((row for row in overdue.tolist() if row in ruled.allocation), None)

@@ -13,6 +13,8 @@ the paper; `policies.learned.dl2.learning`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from policies.api import Decision, LearningStatus, Outcome, PolicySpec
 from policies.learned.dl2.division import AgentShares
 from policies.learned.dl2.learning.learner import ContinuedLearning
@@ -52,8 +54,11 @@ class SlotPolicy:
         """Give tasks to jobs until the agent stops, then place the jobs."""
         network, columns, trained = self._served
         decision = self._resizer.decide(state, AgentShares(network, columns, state, self._slot_s))
-        checked = decision if self._guard is None else self._guard.checked(state, decision)
-        return noted(trained, state, checked)
+        noticed = noted(trained, state, decision)
+        if self._guard is None:
+            return noticed
+        is_known = bool(trained) and not noticed.outside
+        return replace(self._guard.checked(state, noticed, is_known=is_known), outside=noticed.outside)
 
     def _serve(self, network: DL2Network, columns: StateColumns, card: ModelCard) -> None:
         """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""

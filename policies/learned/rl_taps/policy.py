@@ -102,7 +102,7 @@ class RlTaps:
         """
         if self._guard is None or (self._trained and not decision.outside):
             return decision
-        return replace(self._guard.checked(state, decision), outside=decision.outside)
+        return replace(self._guard.checked(state, decision, is_known=False), outside=decision.outside)
 
 
 def source_of(card: ModelCard) -> str:

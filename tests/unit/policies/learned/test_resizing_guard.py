@@ -73,6 +73,23 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus() -> None:
     assert ResizingGuard(ROUND_S).checked(state, keeping(state)).guard == ""
 
 
+def test_outside_of_the_trained_range_an_overdue_job_starts_before_those_that_the_agent_prefers() -> None:
+    state = state_of(waiting(8, estimate_s=9_000.0), waiting(8))
+    decision = Decision({0: Placement((0,), (8,))})
+
+    assert ResizingGuard(ROUND_S).checked(state, decision) is decision
+    ruled = ResizingGuard(ROUND_S).checked(state, decision, is_known=False)
+    assert sizes(ruled) == {1: 8}
+    assert ruled.guard.startswith(f"job {state.jobs.ids[1]} fits and is overdue")
+
+
+def test_where_the_rule_would_start_none_of_them_either_the_agent_decides() -> None:
+    state = state_of(waiting(8), waiting(8, estimate_s=9_000.0))
+    decision = Decision({0: Placement((0,), (8,))})
+
+    assert ResizingGuard(ROUND_S).checked(state, decision, is_known=False) is decision
+
+
 def test_running_jobs_go_on_where_the_agent_would_stop_all() -> None:
     state = state_of(running(4, 4), waiting(4))
 
