@@ -9,6 +9,7 @@ import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count
+from controller.observe.observer import left_to_slurm
 from controller.observe.resize import ResizeError, resized
 from controller.observe.shape import shape_of
 from controller.observe.user_options import read_user_options
@@ -93,6 +94,15 @@ def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Colle
     if request.HasField("gpus") and request.gpus < 1:
         raise InvalidPreemptionError("a job needs at least one GPU")
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+
+
+def check_left_to_slurm(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+    """Raise InvalidPreemptionError when the job is to be moved or resized, although only Slurm can place it."""
+    why = left_to_slurm(view.result.observation, job)
+    if why and constraint != RelocationConstraint():
+        raise InvalidPreemptionError(
+            f"job {job.key.job_id} {why}; to stop it, give neither nodes nor GPUs (`headway preempt`)"
+        )
 
 
 def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:

@@ -47,7 +47,8 @@ class JobRow:
     occupied: Occupied
     """The job's placement on managed nodes, as Slurm shows it."""
     unsupported: str
-    """Part of its request that only Slurm can place; empty if there is none."""
+    """Part of the request of a pending or running job that only Slurm can place; empty if there is none. A running job with such a
+    part can be stopped, but neither moved nor resized: it is given to Slurm again, with the user's own request."""
     problem: str
     """Reason why the job can never be placed; empty if it can."""
     waits: bool
@@ -159,7 +160,7 @@ def job_row(
                 with_request, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit)
             )
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
-        node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
+        node_set, unsupported = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
     occupied = [(nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index]
     return JobRow(
@@ -169,7 +170,13 @@ def job_row(
         order=_order(job, ledger),
         owner_and_name=(job.user, job.name),
         static=_static(
-            job, request, _shown_shape(job, shape), node_set, nodes, ledger.originals.get(job.key, job.request)
+            job,
+            request,
+            _shown_shape(job, shape),
+            node_set,
+            nodes,
+            ledger.originals.get(job.key, job.request),
+            may_resize=not unsupported,
         ),
         occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
@@ -210,9 +217,11 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     return node_set, "", "asks for more GPUs, CPUs or memory than its eligible nodes have"
 
 
-def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
-    """Return the row of the set of nodes that a running job could be moved to; all nodes, if only Slurm can place it."""
-    return _nodes_for(job, shape, nodes)[0]
+def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> tuple[int, str]:
+    """Return the row of the set of nodes that a running job could be moved to, and the part of its request that only Slurm can
+    place; with such a part, the set of the nodes that it has."""
+    node_set, unsupported, _ = _nodes_for(job, shape, nodes)
+    return (nodes.eligible.only({share.node for share in job.allocated}) if unsupported else node_set), unsupported
 
 
 def _by_partition(
@@ -276,13 +285,22 @@ def _shape_allocated(job: SlurmJob) -> JobShape:
 
 
 def _static(
-    job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes, own: ResourceRequest
+    job: SlurmJob,
+    request: ResourceRequest,
+    shape: JobShape,
+    node_set: int,
+    nodes: Nodes,
+    own: ResourceRequest,
+    *,
+    may_resize: bool,
 ) -> bytes:
     options = read_user_options(job.comment)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.occupies_nodes
     cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
-    shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
+    least = most = shape.num_gpus
+    if may_resize:
+        shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
     return STATIC_ROW.pack(
         job.key.submit_time_s,
         job.start_time_s if runs else np.nan,

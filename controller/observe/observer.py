@@ -64,7 +64,9 @@ class Observation:
     to_adopt: tuple[JobKey, ...] = ()
     """Pending jobs of ours that Slurm may start at any moment: they are held before anything else is done."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs that only Slurm can place, and the reasons."""
+    """Waiting jobs that only Slurm can place, and the reasons."""
+    only_slurm: Mapping[JobKey, str] = field(default_factory=dict)
+    """Running jobs that only Slurm can place, and the reasons: they may be stopped, but neither moved nor resized."""
     twice_marked: tuple[JobKey, ...] = ()
     """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
     measured: ContentionByRun = field(default_factory=dict)
@@ -83,6 +85,12 @@ class Observation:
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Return the jobs in that role."""
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
+
+
+def left_to_slurm(observation: Observation, job: SlurmJob) -> str:
+    """Return why a running job is neither moved nor resized, in words that continue "it "; empty if only its nodes decide."""
+    why = observation.only_slurm.get(job.key)
+    return f"can only be stopped: after that Slurm places it by its user's own request, as it {why}" if why else ""
 
 
 class Observer:
@@ -143,6 +151,7 @@ class Observer:
             jobs=classified.jobs,
             to_adopt=tuple(classified.to_adopt),
             to_yield=classified.to_yield,
+            only_slurm=classified.only_slurm,
             twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
@@ -314,6 +323,7 @@ class _Classification:
         self.jobs: dict[JobKey, SlurmJob] = {}
         self.to_adopt: list[JobKey] = []
         self.to_yield: dict[JobKey, str] = {}
+        self.only_slurm: dict[JobKey, str] = {}
         self.visible: list[JobRow] = []
         """Rows that policies see."""
         self.occupied: dict[int, Occupied] = {}
@@ -340,6 +350,8 @@ class _Classification:
             if found.role is Role.WAITING:
                 self.visible.append(row)
         elif role is Role.RUNNING or role is Role.STARTING:
+            if row.unsupported and job.phase is Phase.RUNNING:
+                self.only_slurm[job.key] = row.unsupported
             occupied = row.occupied if role is Role.RUNNING and row.occupied else self._pinned(job)
             if occupied:
                 self.visible.append(row)
