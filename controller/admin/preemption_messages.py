@@ -9,6 +9,7 @@ import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count
+from controller.observe.near_nodes import near_nodes_text
 from controller.observe.observer import left_to_slurm
 from controller.observe.resize import ResizeError, resized
 from controller.observe.shape import shape_of
@@ -109,13 +110,19 @@ def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob)
     """Raise ResizeError when the job cannot have that many GPUs on this cluster."""
     if constraint.gpus is None:
         return
-    resized(
+    request = resized(
         view.ledger.originals.get(job.key, job.request),
         constraint.gpus,
         node_gpus=view.node_gpus,
         all_gpus=int(view.state.nodes.gpus.sum()),
         options=read_user_options(job.comment),
     )
+    shape = shape_of(request, view.node_gpus)
+    near = near_nodes_text(job, 1 if shape is None else shape.min_nodes, view.result.observation.leaf_switches)
+    if near:
+        raise ResizeError(
+            f"{constraint.gpus} GPUs need several nodes, which only Slurm could choose, as job {job.key.job_id} {near}"
+        )
 
 
 def check_growth(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:

@@ -67,6 +67,8 @@ class Observation:
     """Waiting jobs that only Slurm can place, and the reasons."""
     only_slurm: Mapping[JobKey, str] = field(default_factory=dict)
     """Running jobs that only Slurm can place, and the reasons: they may be stopped, but neither moved nor resized."""
+    leaf_switches: int | None = None
+    """Leaf switches, or blocks, of the cluster; 0: Slurm has no topology; None: not known."""
     twice_marked: tuple[JobKey, ...] = ()
     """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
     measured: ContentionByRun = field(default_factory=dict)
@@ -152,6 +154,7 @@ class Observer:
             to_adopt=tuple(classified.to_adopt),
             to_yield=classified.to_yield,
             only_slurm=classified.only_slurm,
+            leaf_switches=nodes.leaf_switches,
             twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
@@ -184,16 +187,18 @@ class Observer:
         self._constraints, self._unfit = constraints, unfit
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
-        """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
+        """Return the same nodes while nodes, partitions, reservations and switches have not changed; else new ones, and drop all
+        rows."""
         order = tuple(node.name for node in managed)
         eligible = EligibleNodes(snapshot, order)
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
-        signature = (eligible.signature, order, tuple(sizes), era, partitions)
+        leaves = self._knowledge.leaf_switches
+        signature = (eligible.signature, order, tuple(sizes), era, partitions, leaves)
         if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
             index = {node.name: row for row, node in enumerate(managed)}
             gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
-            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib)
+            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib, leaves)
             self._signature = signature
             self._rows = {}
         return self._nodes
