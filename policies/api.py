@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
-from policies.rule import Ruled, rule_text
+from policies.rule import rule_of, rule_text
 
 ENTRY_POINT_GROUP = "headway.policies"
 _OURS = "headway-scheduler"
@@ -124,8 +124,15 @@ class Policy(Protocol):
 
 
 def ordered_by(policy: Policy) -> str:
-    """Return how the policy orders waiting jobs, in words that follow "orders"; empty if neither its spec nor a rule says so."""
-    return policy.spec.ordered_by or (rule_text(policy.rule) if isinstance(policy, Ruled) else "")
+    """Return how the policy orders waiting jobs, in words that follow "orders"; empty if neither its spec nor a rule says so.
+
+    Does not raise: these words are for users, and no decision depends on them.
+    """
+    try:
+        words, rule = policy.spec.ordered_by, rule_of(policy)
+        return str(words or ("" if rule is None else rule_text(rule)))
+    except Exception:  # noqa: BLE001 - third-party code may raise anything
+        return ""
 
 
 @runtime_checkable

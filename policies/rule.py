@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
 
 
 class Order(IntEnum):
@@ -93,10 +92,13 @@ def rule_text(rule: Rule) -> str:
     return f"{tier}{_ORDERS[rule.order]}{_PASSING[rule.discipline]}"
 
 
-@runtime_checkable
-class Ruled(Protocol):
-    """A policy whose decisions follow from its rule."""
+def rule_of(policy: object) -> Rule | None:
+    """Return the rule that the policy's `decide` applies: its attribute `rule`; None if it has none.
 
-    @property
-    def rule(self) -> Rule:
-        """The rule that `decide` applies."""
+    In a policy of another package, an attribute of that name may be anything, and reading it may fail.
+    """
+    try:
+        found = getattr(policy, "rule", None)
+    except Exception:  # noqa: BLE001 - third-party code may raise anything; without a rule, `decide` is asked
+        return None
+    return found if isinstance(found, Rule) else None

@@ -14,6 +14,7 @@ from controller.admin.messages import policy_info
 from controller.admin.preemption_messages import (
     InvalidPreemptionError,
     check_growth,
+    check_left_to_slurm,
     check_place,
     check_size,
     constraint_of,
@@ -128,6 +129,7 @@ class Changes:
         view = self._viewer.require_view()
         with _refusals():
             constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
+            check_left_to_slurm(constraint, view, job)
             check_size(constraint, view, job)
             if not self._any_job:
                 check_growth(constraint, view, job)

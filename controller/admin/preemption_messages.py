@@ -9,6 +9,8 @@ import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count
+from controller.observe.near_nodes import near_nodes_text
+from controller.observe.observer import left_to_slurm
 from controller.observe.resize import ResizeError, resized
 from controller.observe.shape import shape_of
 from controller.observe.user_options import read_user_options
@@ -95,17 +97,32 @@ def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Colle
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
+def check_left_to_slurm(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+    """Raise InvalidPreemptionError when the job is to be moved or resized, although only Slurm can place it."""
+    why = left_to_slurm(view.result.observation, job)
+    if why and constraint != RelocationConstraint():
+        raise InvalidPreemptionError(
+            f"job {job.key.job_id} {why}; to stop it, give neither nodes nor GPUs (`headway preempt`)"
+        )
+
+
 def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Raise ResizeError when the job cannot have that many GPUs on this cluster."""
     if constraint.gpus is None:
         return
-    resized(
+    request = resized(
         view.ledger.originals.get(job.key, job.request),
         constraint.gpus,
         node_gpus=view.node_gpus,
         all_gpus=int(view.state.nodes.gpus.sum()),
         options=read_user_options(job.comment),
     )
+    shape = shape_of(request, view.node_gpus)
+    near = near_nodes_text(job, 1 if shape is None else shape.min_nodes, view.result.observation.leaf_switches)
+    if near:
+        raise ResizeError(
+            f"{constraint.gpus} GPUs need several nodes, which only Slurm could choose, as job {job.key.job_id} {near}"
+        )
 
 
 def check_growth(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:

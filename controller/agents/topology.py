@@ -45,10 +45,10 @@ async def _load(
     set_topology: Callable[[Racks], None], agents: AgentsServer | None, topology: Callable[[], Awaitable[str]]
 ) -> None:
     racks, links = await _understood(topology)
+    set_topology(racks)
     if not racks.leaf:
         return
     log.info("racks_known", racks=len(set(racks.leaf.values())), with_speed=len(racks.uplink_gbyte_s))
-    set_topology(racks)
     if agents is None:
         return
 

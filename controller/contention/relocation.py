@@ -51,6 +51,7 @@ class Relocations:
         """`order`: rows of waiting jobs in the policy's order; other waiting jobs follow. `silent`: nodes without a connected
         agent, to which no job is moved."""
         self._silent = silent
+        self._only_slurm = observation.only_slurm
         self._originals = originals
         self._state = state = observation.state
         self._eligible = EligibleNodes(observation.snapshot, state.nodes.names)
@@ -96,6 +97,8 @@ class Relocations:
 
     def _usable(self, job: SlurmJob) -> BoolColumn | None:
         """Return the nodes that the job may use by its user's request; None: only Slurm could place it."""
+        if job.key in self._only_slurm:
+            return None
         request = self._originals.get(job.key, job.request)
         pending = replace(job, request=request, phase=Phase.PENDING, allocated=())
         try:

@@ -3,7 +3,7 @@
 Users give the limits in the job's comment (min-gpus, max-gpus). A range is offered only where every number in it, divided evenly
 among any number of nodes, is a request that Slurm accepts: so a policy needs to know nothing but the range. This holds for jobs
 that ask for a total (--gpus) and leave the nodes open, with one task for each GPU or one task in all. All other jobs have a fixed
-size for policies; operators can resize them too (`headway resize`).
+size for policies; operators can resize them too (`headway resize`), but not those that only Slurm can place (`job_row`).
 """
 
 from __future__ import annotations

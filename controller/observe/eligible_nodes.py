@@ -6,7 +6,7 @@ Masks are cached by the values on which they depend, because thousands of jobs h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -171,6 +171,11 @@ class EligibleNodes:
         names = [name for name in partition.split(",") if name in self._partitions]
         members: frozenset[str] = frozenset().union(*(self._partitions[name].nodes for name in names))
         return self._matching(members, features, gpu_type, required, excluded)
+
+    def only(self, names: Container[str]) -> int:
+        """Return the row of the set of exactly these nodes."""
+        mask = np.array([name in names for name in self._names], dtype=np.bool_)
+        return -1 if bool(mask.all()) else self._intern(mask)
 
     def _intern(self, mask: Mask) -> int:
         row = self._by_content.setdefault(mask.tobytes(), len(self.masks))

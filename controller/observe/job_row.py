@@ -13,6 +13,7 @@ import numpy.typing as npt
 from controller.observe.columns import STATIC_ROW
 from controller.observe.elastic_range import elastic_shape
 from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, Mask, UnsupportedRequestError
+from controller.observe.near_nodes import near_nodes_text, near_shape, restricts
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, even_divisions, shape_of, uneven_shape
@@ -47,7 +48,8 @@ class JobRow:
     occupied: Occupied
     """The job's placement on managed nodes, as Slurm shows it."""
     unsupported: str
-    """Part of its request that only Slurm can place; empty if there is none."""
+    """Part of the request of a pending or running job that only Slurm can place; empty if there is none. A running job with such a
+    part can be stopped, but neither moved nor resized: it is given to Slurm again, with the user's own request."""
     problem: str
     """Reason why the job can never be placed; empty if it can."""
     waits: bool
@@ -72,6 +74,8 @@ class Nodes:
     gpus: Column
     cpus: Column
     memory_mib: Column
+    leaf_switches: int | None = None
+    """Leaf switches, or blocks, of the cluster; 0: Slurm has no topology; None: not known."""
     users: dict[str, int] = field(default_factory=dict)
     """Numbers given to user names so far. Bound: `_MOST_USERS` of the observer, or twice the users of one snapshot."""
     qos: dict[str, int] = field(default_factory=dict)
@@ -159,7 +163,7 @@ def job_row(
                 with_request, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit)
             )
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
-        node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
+        shape, node_set, unsupported = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
     occupied = [(nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index]
     return JobRow(
@@ -169,7 +173,13 @@ def job_row(
         order=_order(job, ledger),
         owner_and_name=(job.user, job.name),
         static=_static(
-            job, request, _shown_shape(job, shape), node_set, nodes, ledger.originals.get(job.key, job.request)
+            job,
+            request,
+            _shown_shape(job, shape),
+            node_set,
+            nodes,
+            ledger.originals.get(job.key, job.request),
+            may_resize=not (unsupported or restricts(job.by_topology, nodes.leaf_switches)),
         ),
         occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
@@ -185,9 +195,18 @@ def _shape_that_fits(
     job: SlurmJob, shape: JobShape | None, nodes: Nodes
 ) -> tuple[JobShape | None, tuple[int, str, str]]:
     """Return the shape, or that of a job which Slurm divides if equal parts need more nodes than there are, with `_nodes_for`."""
-    found = _nodes_for(job, shape, nodes)
+    shape, found = _shape_near(job, shape, nodes)
     uneven = uneven_shape(job.request, shape) if found[2] else None
     return (shape, found) if uneven is None else (uneven, _nodes_for(job, uneven, nodes))
+
+
+def _shape_near(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[JobShape | None, tuple[int, str, str]]:
+    """Return the shape, with `_nodes_for`. A job of nodes near each other gets one node, and is left to Slurm if none has room."""
+    near = None if shape is None else near_shape(job, shape, nodes.leaf_switches)
+    found = _nodes_for(job, near, nodes)
+    if near is shape or not (found[1] or found[2]):
+        return near, found
+    return shape, (-1, found[1] or near_nodes_text(job, 2, nodes.leaf_switches), "")
 
 
 def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int, str, str]:
@@ -195,8 +214,8 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     exists."""
     if shape is None:
         return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
-    if job.by_topology and shape.max_nodes > 1:
-        return -1, f"asks for nodes near each other ({job.by_topology})", ""
+    if near := near_nodes_text(job, shape.min_nodes, nodes.leaf_switches):
+        return -1, near, ""
     required = job.request.required_nodes
     if required and shape.min_nodes > len(required):
         return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""
@@ -210,9 +229,13 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     return node_set, "", "asks for more GPUs, CPUs or memory than its eligible nodes have"
 
 
-def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
-    """Return the row of the set of nodes that a running job could be moved to; all nodes, if only Slurm can place it."""
-    return _nodes_for(job, shape, nodes)[0]
+def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> tuple[JobShape | None, int, str]:
+    """Return the shape of a running job, the row of the set of nodes that it could be moved to, and the part of its request that
+    only Slurm can place; with such a part, the set of the nodes that it has."""
+    found, (node_set, unsupported, _) = _shape_near(job, shape, nodes)
+    if unsupported:
+        node_set = nodes.eligible.only({share.node for share in job.allocated})
+    return found, node_set, unsupported
 
 
 def _by_partition(
@@ -276,13 +299,22 @@ def _shape_allocated(job: SlurmJob) -> JobShape:
 
 
 def _static(
-    job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes, own: ResourceRequest
+    job: SlurmJob,
+    request: ResourceRequest,
+    shape: JobShape,
+    node_set: int,
+    nodes: Nodes,
+    own: ResourceRequest,
+    *,
+    may_resize: bool,
 ) -> bytes:
     options = read_user_options(job.comment)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.occupies_nodes
     cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
-    shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
+    least = most = shape.num_gpus
+    if may_resize:
+        shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
     return STATIC_ROW.pack(
         job.key.submit_time_s,
         job.start_time_s if runs else np.nan,

@@ -21,6 +21,8 @@ class Knowledge:
         """Profiles of models; None: none was measured yet."""
         self.racks: Racks = ONE_RACK
         """Racks and uplinks of the nodes."""
+        self.leaf_switches: int | None = None
+        """Leaf switches, or blocks, of the cluster; 0: Slurm has no topology; None: not known."""
         self.priorities: PriorityFacts | None = None
         """Settings and shares behind Slurm's priorities; None: not known."""
         self.requeue_delay_s = DEFAULT_S
@@ -54,3 +56,4 @@ class Knowledge:
     def set_topology(self, racks: Racks) -> None:
         """Set the rack topology; it is part of the next snapshot."""
         self.racks = racks
+        self.leaf_switches = len(set(racks.leaf.values()))

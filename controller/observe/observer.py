@@ -64,7 +64,11 @@ class Observation:
     to_adopt: tuple[JobKey, ...] = ()
     """Pending jobs of ours that Slurm may start at any moment: they are held before anything else is done."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs that only Slurm can place, and the reasons."""
+    """Waiting jobs that only Slurm can place, and the reasons."""
+    only_slurm: Mapping[JobKey, str] = field(default_factory=dict)
+    """Running jobs that only Slurm can place, and the reasons: they may be stopped, but neither moved nor resized."""
+    leaf_switches: int | None = None
+    """Leaf switches, or blocks, of the cluster; 0: Slurm has no topology; None: not known."""
     twice_marked: tuple[JobKey, ...] = ()
     """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
     measured: ContentionByRun = field(default_factory=dict)
@@ -83,6 +87,12 @@ class Observation:
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Return the jobs in that role."""
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
+
+
+def left_to_slurm(observation: Observation, job: SlurmJob) -> str:
+    """Return why a running job is neither moved nor resized, in words that continue "it "; empty if only its nodes decide."""
+    why = observation.only_slurm.get(job.key)
+    return f"can only be stopped: after that Slurm places it by its user's own request, as it {why}" if why else ""
 
 
 class Observer:
@@ -143,6 +153,8 @@ class Observer:
             jobs=classified.jobs,
             to_adopt=tuple(classified.to_adopt),
             to_yield=classified.to_yield,
+            only_slurm=classified.only_slurm,
+            leaf_switches=nodes.leaf_switches,
             twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
@@ -175,16 +187,18 @@ class Observer:
         self._constraints, self._unfit = constraints, unfit
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
-        """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
+        """Return the same nodes while nodes, partitions, reservations and switches have not changed; else new ones, and drop all
+        rows."""
         order = tuple(node.name for node in managed)
         eligible = EligibleNodes(snapshot, order)
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
-        signature = (eligible.signature, order, tuple(sizes), era, partitions)
+        leaves = self._knowledge.leaf_switches
+        signature = (eligible.signature, order, tuple(sizes), era, partitions, leaves)
         if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
             index = {node.name: row for row, node in enumerate(managed)}
             gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
-            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib)
+            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib, leaves)
             self._signature = signature
             self._rows = {}
         return self._nodes
@@ -314,6 +328,7 @@ class _Classification:
         self.jobs: dict[JobKey, SlurmJob] = {}
         self.to_adopt: list[JobKey] = []
         self.to_yield: dict[JobKey, str] = {}
+        self.only_slurm: dict[JobKey, str] = {}
         self.visible: list[JobRow] = []
         """Rows that policies see."""
         self.occupied: dict[int, Occupied] = {}
@@ -340,6 +355,8 @@ class _Classification:
             if found.role is Role.WAITING:
                 self.visible.append(row)
         elif role is Role.RUNNING or role is Role.STARTING:
+            if row.unsupported and job.phase is Phase.RUNNING:
+                self.only_slurm[job.key] = row.unsupported
             occupied = row.occupied if role is Role.RUNNING and row.occupied else self._pinned(job)
             if occupied:
                 self.visible.append(row)

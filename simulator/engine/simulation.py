@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.api import Decision, Forkable, Policy, WithFallback
 from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
-from policies.rule import Discipline, Layout, Order, Rule, Ruled
+from policies.rule import Discipline, Layout, Order, Rule, rule_of
 from simulator.cluster.cluster import Cluster
 from simulator.engine.apply_decision import Allocator
 from simulator.engine.gpu_tracker import GpuTracker
@@ -408,9 +408,8 @@ def _period(policy: Policy | None) -> int:
 
 def _rule_of(policy: object) -> Rule | None:
     """Return the policy's rule, if it has one. Jobs of a simulation have no priority by Slurm: that order is the one of arrival."""
-    if not isinstance(policy, Ruled):
-        return None
-    return replace(policy.rule, order=Order.ARRIVAL) if policy.rule.order == Order.SLURM else policy.rule
+    rule = rule_of(policy)
+    return replace(rule, order=Order.ARRIVAL) if rule is not None and rule.order == Order.SLURM else rule
 
 
 def _integers(column: IntColumn) -> memoryview[int]:

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Self
 
 from policies.api import ENTRY_POINT_GROUP, Policy, load_policy
-from policies.rule import Discipline, Order, Rule, Ruled
+from policies.rule import Discipline, Order, Rule, rule_of
 
 STAND_IN = "fifo-skip"
 """Name of the stand-in: waiting jobs in their present order, each job that fits starts."""
@@ -27,7 +27,8 @@ class DecidingRule:
     @classmethod
     def of(cls, policy: Policy) -> Self:
         """Return the policy's rule. A learned, remote or slow policy has none: another stands in for it."""
-        return cls(policy.rule, policy.spec.round_s, "") if isinstance(policy, Ruled) else cls()
+        rule = rule_of(policy)
+        return cls() if rule is None else cls(rule, policy.spec.round_s, "")
 
     @classmethod
     def named(cls, name: str) -> Self:

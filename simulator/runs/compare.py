@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policies.api import Policy
-from policies.rule import Ruled
+from policies.rule import rule_of
 from simulator.errors import SettingError
 from simulator.results.files import folder_name, prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
@@ -87,7 +87,7 @@ def _check(options: RunOptions, names: Sequence[str]) -> None:
 def _follows_placement(name: str, options: RunOptions) -> bool:
     """Return whether --placement has an effect on that policy. Raises PolicyLoadError, SettingError."""
     with opened_policy(name, options, lenient=True) as policy:
-        return isinstance(policy, Ruled) or takes(name, "layout")
+        return rule_of(policy) is not None or takes(name, "layout")
 
 
 def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgress) -> Compared:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.api import Policy, load_policy, option_names, parse_policy
-from policies.rule import Layout, Ruled
+from policies.rule import Layout, rule_of
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.engine.settings import Estimates, Settings
@@ -87,7 +87,7 @@ class Scenario:
             self._refuse_impossible(policy)
         models = self.models(policy)
         # A policy that is defined by its rule sees no state, and so no profiles.
-        profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
+        profiles = _profiles(self.options.profiles) if rule_of(policy) is None else None
         return Simulation(self.trace, self.cluster, policy, self.settings, models, profiles)
 
     def under_rule(self, rule: str, policy: Policy) -> Simulation:
@@ -124,7 +124,7 @@ class Scenario:
     def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
         """Return the assumptions of a run of that policy, as values that JSON has."""
         options, settings = self.options, self.settings
-        rule = policy.rule if isinstance(policy, Ruled) else None
+        rule = rule_of(policy)
         return {
             "policy": name,
             "policy_source": policy.spec.source,
@@ -152,7 +152,8 @@ class Scenario:
 
     def _refuse_impossible(self, policy: Policy) -> None:
         """Raise TraceError if the policy can never place some job on the cluster."""
-        layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
+        rule = rule_of(policy)
+        layout = Layout.ANYWHERE if rule is None else rule.layout
         fits = JobSizes(self.trace, self.cluster).possible(layout)
         impossible = len(self.trace) - int(fits.sum())
         if not impossible:
@@ -212,7 +213,7 @@ def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Pol
             raise SettingError(f"{flag} and {key} of --policy {text} set the same option; leave one out")
         if key in taken:
             own[key] = value
-        elif key == "layout" and not lenient and not isinstance(load_policy(name, own), Ruled):
+        elif key == "layout" and not lenient and rule_of(load_policy(name, own)) is None:
             raise SettingError(f"policy {name} takes no {flag.split()[0]}; leave it out, or take another policy")
     return load_policy(name, own)
 

@@ -83,6 +83,7 @@ class Decider:
         self._calls: Counter[int] = Counter()
         """Number of calls under way, by identity of the endpoint. Bound: the calls under way."""
         self._fallback = fallback
+        self._fallback_order = ordered_by(fallback)
         self._deadline_s = deadline_s
         self._clock = clock
         self._away = ""
@@ -205,7 +206,7 @@ class Decider:
             return None
         self._undecided = None
         by = str(DecidedBy(self.fallback_name, fallback=True))
-        return Decided(decided, by, self._clock.monotonic() - begun_s, problem, ordered_by(self._fallback))
+        return Decided(decided, by, self._clock.monotonic() - begun_s, problem, self._fallback_order)
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """Return the plan that the active policy would make on a hypothetical state; None: no answer. Nothing is counted."""

@@ -22,7 +22,7 @@ from controller.cycle.decision.beneficiaries import Beneficiaries
 from controller.cycle.decision.plan import Plan, Stop
 from controller.cycle.decision.purposes import Purposes
 from controller.cycle.decision.withheld import Withheld
-from controller.observe.observer import Observation
+from controller.observe.observer import Observation, left_to_slurm
 from controller.preempt.budget import PreemptionBudget, leaves, may_be_preempted, reach_s
 from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import run_of
@@ -100,7 +100,7 @@ class PolicyStops:
             needed_by = None if group.needed_by is None else observation.rows[group.needed_by]
             if needed_by is not None and to_stop and self._is_in_vain(needed_by, to_stop, policy, passed_over):
                 continue
-            found = self._refusals(to_stop, bounds) or self._to_silent_nodes(to_stop, observation)
+            found = self._refusals(to_stop, bounds, observation) or self._to_silent_nodes(to_stop, observation)
             if not found and len(to_stop) <= bounds.left:
                 found = self._begin_all(to_stop, needed_by, bounds, observation, policy)
                 if needed_by is not None and to_stop and to_stop[0][0] not in found:
@@ -157,11 +157,18 @@ class PolicyStops:
             and not leaves(job, under_way.get(run.job_id))
         ]
 
-    def _refusals(self, to_stop: Sequence[ToStop], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
+    def _refusals(
+        self, to_stop: Sequence[ToStop], bounds: PreemptionBudget, observation: Observation
+    ) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Return the jobs that may not be stopped, and reasons that continue "it "; the budget is not checked."""
         found = {
-            run: (job, bounds.own_refusal(job) or self._preemptions.preemptibility(job).why_not)
-            for run, job, _ in to_stop
+            run: (
+                job,
+                bounds.own_refusal(job)
+                or self._preemptions.preemptibility(job).why_not
+                or (left_to_slurm(observation, job) if stop.placement is not None else ""),
+            )
+            for run, job, stop in to_stop
         }
         others = (
             f"; so {count(len(to_stop) - 1, 'other job')} of its group are not stopped either"

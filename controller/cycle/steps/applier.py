@@ -23,6 +23,7 @@ from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
+from controller.preempt.text import constraint_text
 from controller.slurm.client import (
     HOLD_MARK,
     PIN_MARK,
@@ -249,7 +250,12 @@ class Applier:
         keys = list(why)
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
-            self._ledger.relocations.pop(key, None)  # Slurm does not know it, and gets the user's own request
+            dropped = self._ledger.relocations.pop(key, None)  # Slurm does not know it, and gets the user's own request
+            if dropped is not None:
+                text = (
+                    f"was to be placed{constraint_text(dropped)}; that is dropped, because Slurm places it: {why[key]}"
+                )
+                self._events.add("preempt", key.job_id, text)
         self._journal.save_jobs(self._ledger, keys)
         failed = await self._release_as_they_are(jobs, why)
         for key in keys:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from controller.contention.relocation import Relocation, Relocations
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.observe.observer import Observer
@@ -100,9 +102,18 @@ def test_only_nodes_that_its_user_allows() -> None:
     assert place(pinned, B, moving=pinned, ledger=ledger) is not None
 
 
-def test_what_only_slurm_can_place_is_not_moved() -> None:
-    odd = training(1, "n1 n2", features="[rack1|rack2]")
-    assert place(odd, B, moving=odd) is None
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"features": "[rack1|rack2]"},
+        {"by_topology": "--switches=1"},
+        {"by_topology": "--segment=2"},
+        {"request": request(gpus_per_node=2, min_nodes=2, max_nodes=2, required_nodes=("n1",))},
+    ],
+)
+def test_what_only_slurm_can_place_is_not_moved(odd: dict[str, Any]) -> None:
+    stays = training(1, "n1 n2", **odd)
+    assert place(stays, B, moving=stays) is None
 
 
 def test_nodes_that_take_no_jobs_are_no_place() -> None:

@@ -1,5 +1,7 @@
 """Cluster states that policies read, from Slurm's snapshots."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -159,6 +161,31 @@ def test_a_node_list_that_must_be_filled_up_with_other_nodes_is_given_to_slurm()
 def test_a_job_that_asks_for_several_nodes_near_each_other_is_given_to_slurm(nodes, given):
     asks = job("1", by_topology="--switches=1", request=request(gpus_per_node=1, min_nodes=nodes, max_nodes=nodes))
     assert list(observe(snapshot(asks)).to_yield) == [asks.key] * given
+
+
+TWO_NODES = request(gpus_per_node=4, min_nodes=2, max_nodes=2)
+ONLY_SLURM = [
+    {"by_topology": "--switches=1", "request": TWO_NODES},
+    {"features": "[a|b]", "request": TWO_NODES},
+    {"request": replace(TWO_NODES, required_nodes=("n2",))},
+    {"by_topology": "--switches=1", "request": request(gpus_per_job=16, num_tasks=16)},
+    {"features": "[a|b]", "request": request(gpus_per_job=8, num_tasks=8)},
+]
+
+
+@pytest.mark.parametrize("odd", ONLY_SLURM)
+def test_what_only_slurm_can_place_stays_as_it_runs(odd):
+    # given a job of a request that only Slurm can place, which could be resized but for that
+    comment = "headway=preemptible+min-gpus:1+max-gpus:32"
+    here = {"n2": 8, "n3": 8} if (odd["request"].gpus_per_job or 16) == 16 else {"n2": 4, "n3": 4}
+    odd = running("1", on=here, comment=comment, **odd)
+    seen = observe(snapshot(odd, running("2", on={"n1": 1})))
+    # then policies see one size and its own nodes, and the reason is known
+    jobs, number = seen.state.jobs, int(seen.state.jobs.node_set[0])
+    assert (jobs.min_gpus, jobs.max_gpus) == (None, None)
+    assert seen.state.node_sets[number].tolist() == [False, True, True, False]
+    assert list(seen.only_slurm) == [odd.key]
+    assert "asks for" in seen.only_slurm[odd.key]
 
 
 def test_reservations_are_kept_for_their_jobs():

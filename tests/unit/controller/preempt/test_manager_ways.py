@@ -20,6 +20,7 @@ from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking, refused, served
 from tests.unit.controller.cli.test_app import headway
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.near_nodes import NEAR, show_near_nodes
 from tests.unit.controller.worlds.preempted import Ranks, no, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
@@ -237,6 +238,19 @@ async def test_a_moved_job_runs_on_other_nodes_and_may_return_later(folder: Path
         assert (small.code, "would not fit on the remaining nodes" in small.err) == (2, True)
         both = await headway("move", job.key.job_id, "--to", "n1", "--off", "n1,n2", *where)
         assert (both.code, "n1: a node cannot be both required and avoided" in both.err) == (2, True)
+
+
+async def test_a_job_that_only_slurm_can_place_is_neither_moved_nor_resized(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_near_nodes(monkeypatch)
+    async with preempted_world(folder) as cluster:
+        job = await cluster.running(gpus_per_node=4, nodes=2, name=NEAR)
+        where = ("--config", str(write_config(folder)))
+        for order in (["move"], ["move", "--off", "n1"], ["move", "--to", "n3,n4"], ["resize", "--gpus", "4"]):
+            found = await headway(order[0], job.key.job_id, *order[1:], *where)
+            assert (found.code, "can only be stopped: after that Slurm places it" in found.err) == (2, True), order
+        assert (await headway("preempt", job.key.job_id, *where)).code == 0
 
 
 async def test_a_resized_job_continues_with_its_new_size(folder: Path) -> None:

@@ -14,7 +14,7 @@ from policies.api import Decision, load_policy
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
 from policies.placement.gpu_choice import packed
-from policies.rule import Ruled
+from policies.rule import rule_of
 from policies.state.gpu_layout import GpuLayout, Link, gpus_text, indices
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
@@ -80,7 +80,7 @@ def test_a_policy_names_the_gpus_of_the_jobs_that_it_starts(name: str) -> None:
     state = state_of(Job(gpus=1, occupied={0: 1}), Job(gpus=2), Job(gpus=3), Job(gpus=8), masks=[0b10])
     policy = load_policy(name, {"gpus": "packed"})
     assert policy.spec.exact_gpus
-    assert not isinstance(policy, Ruled), "the rule alone names no GPUs, so a simulator must ask the policy"
+    assert rule_of(policy) is None, "the rule alone names no GPUs, so a simulator must ask the policy"
     decision = policy.decide(state)
     assert decision.allocation == {
         0: Placement((0,), (1,)),
@@ -95,7 +95,7 @@ def test_a_policy_names_the_gpus_of_the_jobs_that_it_starts(name: str) -> None:
 @pytest.mark.parametrize("name", ["fifo-skip", "backfill"])
 def test_by_default_policies_only_count(name: str) -> None:
     policy = load_policy(name)
-    assert isinstance(policy, Ruled)
+    assert rule_of(policy) is not None
     assert not policy.spec.exact_gpus
     with pytest.raises(PolicyLoadError, match="gpus is 'nearest'; give any or packed"):
         load_policy(name, {"gpus": "nearest"})

@@ -121,6 +121,28 @@ async def test_the_order_of_a_rule_with_its_options_is_described(socket_path: Pa
     )
 
 
+class WithOption(Script):
+    """A policy of another package, with an option `rule` that is no rule of Headway."""
+
+    rule = "shortest"
+
+
+class WithoutBundle(Script):
+    """A policy of another package whose attribute `rule` cannot be read."""
+
+    @property
+    def rule(self) -> str:
+        raise OSError("no bundle")
+
+
+@pytest.mark.parametrize("kind", [WithOption, WithoutBundle])
+async def test_a_policy_whose_rule_is_something_else_is_described(socket_path: Path, kind: type[Script]) -> None:
+    policy = kind()
+    async with serving(policy, socket_path) as client:
+        assert await client.describe(30.0) == policy.spec
+        assert await client.decide(STATE, 30.0) == Decision({1: Placement((1,), (4,))}, queue=(1, 2))
+
+
 async def test_work_in_the_background_begins_and_ends_with_the_server(socket_path: Path) -> None:
     policy = Learning()
     async with serving(policy, socket_path) as client:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from policies.api import load_policy
+from policies.api import Decision, PolicySpec, load_policy
 from policies.rule import Discipline, Order, Rule
 from simulator.errors import RuleTooSlowError
 from simulator.forecast import sample_starts, stand_in
@@ -119,3 +119,15 @@ def test_one_decision_that_would_take_too_long_ends_the_attempt(monkeypatch: pyt
     with pytest.raises(RuleTooSlowError):
         forecast(one, before, LEAST_ATTAINED, effort=Effort(cpu_s=1e6))
     assert (forecast(one, before, LEAST_ATTAINED) == unlimited).all()
+
+
+def test_an_attribute_of_another_packages_policy_is_no_rule():
+    class Mine:
+        spec = PolicySpec(name="mine", source="tests", round_s=60.0)
+        rule = "shortest"
+
+        def decide(self, state):
+            return Decision({})
+
+    assert DecidingRule.of(Mine()) == DecidingRule()
+    assert DecidingRule.of(load_policy("srtf")).rule.order is Order.REMAINING

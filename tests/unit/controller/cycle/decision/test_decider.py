@@ -85,6 +85,21 @@ async def test_the_policy_server_decides_while_it_can(state):
     assert tested.serving
 
 
+class OddRule:
+    """A fallback of another package, whose attribute `rule` is no rule of Headway."""
+
+    spec = PolicySpec(name="odd", source="tests")
+    rule = "shortest"
+
+    def decide(self, state):
+        return load_policy("fifo").decide(state)
+
+
+async def test_a_fallback_whose_rule_is_something_else_decides(state):
+    decided = await decider(FakeEndpoint(away=True), OddRule()).decide(state)
+    assert (decided.policy, len(decided.plan.starts), decided.ordered_by) == ("fallback:odd", 1, "")
+
+
 async def test_decisions_of_a_learned_policys_guard_are_counted(state):
     endpoint = FakeEndpoint(guard="job 7 is overdue")
     tested = decider(endpoint)

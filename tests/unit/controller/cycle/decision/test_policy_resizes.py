@@ -13,6 +13,7 @@ from controller.state.preemption import Cause
 from policies.api import load_policy
 from policies.heuristics.allocation.drf import Drf
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
+from tests.unit.controller.worlds.near_nodes import NEAR, show_near_nodes
 from tests.unit.controller.worlds.world import World
 
 ELASTIC = "headway=preemptible+min-gpus:1+max-gpus:16+steps:1000+epochs:20"
@@ -37,9 +38,9 @@ def world_of(folder, policy, **settings):
     return World(folder, endpoint=Served(policy), settings_changes=AUTOMATIC | settings)
 
 
-def elastic(world, gpus, duration_s=5000.0, comment=ELASTIC):
+def elastic(world, gpus, duration_s=5000.0, comment=ELASTIC, **more):
     request = sbatch_request(gpus=gpus, ntasks=gpus)
-    return world.sbatch(duration_s, request=request, comment=comment, traps=frozenset({"USR1"}))
+    return world.sbatch(duration_s, request=request, comment=comment, traps=frozenset({"USR1"}), **more)
 
 
 def gpus_of(world, key):
@@ -101,6 +102,21 @@ async def test_a_job_whose_request_does_not_allow_every_size_keeps_its_own(tmp_p
     pinned = world.sbatch(5000.0, request=sbatch_request(gpus=4, ntasks=2), comment=ELASTIC)
     await world.go_on(3)
     assert [gpus_of(world, fixed), gpus_of(world, pinned)] == [4, 4]
+
+
+async def test_a_job_that_only_slurm_can_place_is_not_resized(tmp_path, monkeypatch):
+    # given an elastic job that Slurm has placed, because its user asks for nodes near each other
+    show_near_nodes(monkeypatch)
+    world = world_of(tmp_path, Drf(elastic=True, round_s=30.0))
+    near = elastic(world, 16, name=NEAR)
+    await world.go_on(3)
+    for _ in range(2):
+        elastic(world, 4)
+    # when the policy would give it another number of GPUs
+    await world.go_on(120)
+    # then it trains on, and no preemption was begun
+    assert gpus_of(world, near) == 16
+    assert world.preemptions.newest(10) == []
 
 
 async def test_a_policy_that_does_not_resize_starts_elastic_jobs_as_they_ask(tmp_path):

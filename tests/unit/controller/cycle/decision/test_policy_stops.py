@@ -6,7 +6,10 @@ import pytest
 
 from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import ContentionService
+from controller.cycle.decision.plan import Stop
 from controller.cycle.stranded import stranded
+from controller.preempt.budget import PreemptionBudget
+from controller.profiles.current import run_of
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
 from controller.state.ledger import Ledger
@@ -14,6 +17,7 @@ from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
 from policies.selection import present_placements
+from tests.unit.controller.worlds.near_nodes import NEAR, show_near_nodes
 from tests.unit.controller.worlds.world import World
 
 COMES_BACK = {"comment": "headway=preemptible", "traps": frozenset({"USR1"})}
@@ -172,6 +176,23 @@ async def test_a_policy_may_move_a_job(tmp_path):
     assert world.ledger.relocations == {}
 
 
+async def test_a_job_that_only_slurm_can_place_is_stopped_but_not_moved(tmp_path, monkeypatch):
+    show_near_nodes(monkeypatch)
+    world = world_of(tmp_path, Mover())
+    key = world.sbatch(5000.0, gpus_per_node=4, nodes=2, name=NEAR, **COMES_BACK)
+    await world.go_on(3)
+    job = world.cycle._keeper.jobs[key]
+    observation = (await world.turn()).observation
+    bounds = PreemptionBudget(world.settings, [], world.clock.now())
+    # when a policy wants it in another place
+    elsewhere = Stop(observation.rows.index(job), "", Placement((2, 3), (4, 4)))
+    (refused,) = world.cycle._stops._refusals([(run_of(job), job, elsewhere)], bounds, observation).values()
+    assert refused[1].startswith("can only be stopped: after that Slurm places it by its user's own request")
+    # but to make room it is stopped
+    to_wait = elsewhere._replace(placement=None)
+    assert world.cycle._stops._refusals([(run_of(job), job, to_wait)], bounds, observation) == {}
+
+
 async def test_a_refusal_at_the_last_moment_is_reported_once(tmp_path, monkeypatch):
     world = world_of(tmp_path)
     long = await long_one(world)
@@ -233,6 +254,25 @@ async def test_a_constraint_that_has_ended_since_the_observation_is_no_error(tmp
     await stopped(world, await long_one(world), RelocationConstraint(avoid=frozenset({"n1"})))
     (observation,) = observations
     assert stranded(observation, Ledger()) == {}
+
+
+async def test_a_job_that_slurm_places_loses_its_constraint_with_an_event(tmp_path, monkeypatch):
+    # given a job that is to avoid its nodes, and that only Slurm can place since its user has changed it
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=4, nodes=2, name=NEAR, **COMES_BACK)
+    await world.go_on(3)
+    avoid = RelocationConstraint(avoid=frozenset(world.nodes(key)))
+    world.preemptions.begin(world.cycle._keeper.jobs[key], Cause.OPERATOR, "by hand", avoid)
+    show_near_nodes(monkeypatch)
+    await world.go_on(2)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(300, 5.0)
+    # then Slurm has started it, and the event says why it is not where it was to go
+    assert world.phase(key) is Phase.RUNNING
+    (text,) = [event.text for event in world.events.recent(key.job_id) if "that is dropped" in event.text]
+    assert text.startswith(
+        "was to be placed on other nodes than n1,n2; that is dropped, because Slurm places it: asks for"
+    )
 
 
 async def test_a_job_waits_until_the_nodes_of_its_constraint_are_free(tmp_path):
