@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
@@ -103,7 +104,8 @@ class Cycle:
         observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
         seen = self._slurm_preemption.withheld(observation)
-        decided = await self._decider.decide(seen) if waits else None
+        binds = partial(self._applier.binds, observation)
+        decided = await self._decider.decide(seen, binds) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
             decided = await self._carry_out(observation, seen, decided)

@@ -17,6 +17,7 @@ import structlog
 
 from controller.base.clock import Clock
 from controller.base.errors import PolicyUnavailableError
+from controller.cycle.decision.named_gpus import Binds, always_binds
 from controller.cycle.decision.plan import Plan, Rejection, make_plan
 from controller.cycle.decision.server import PolicyEndpoint, Server
 from controller.state.decided_by import DecidedBy
@@ -181,12 +182,12 @@ class Decider:
         learns = self.serving and spec is not None and spec.learning is not None
         return learns and self._clock.monotonic() - self._described_s >= _LEARNING_S
 
-    async def decide(self, state: ClusterState) -> Decided | None:
+    async def decide(self, state: ClusterState, binds: Binds = always_binds) -> Decided | None:
         """Return a checked plan; None when neither policy nor fallback gave one."""
         begun_s = self._clock.monotonic()
         self.counts.decisions += 1
         try:
-            plan, spec = await self._decide_by_server(state)
+            plan, spec = await self._decide_by_server(state, binds)
         except PolicyUnavailableError as error:
             problem = str(error)
         else:
@@ -197,7 +198,7 @@ class Decider:
         self.counts.fallbacks += 1
         self.guard = self.outside = ""
         self.last_error = problem
-        decided = self._decide_by_fallback(state)
+        decided = self._decide_by_fallback(state, binds)
         if isinstance(decided, Rejection):
             self.counts.undecided += 1
             self._note_undecided()
@@ -303,7 +304,9 @@ class Decider:
             self._described_s = self._clock.monotonic()
         return fresh
 
-    async def _answer(self, server: Server, state: ClusterState, until_s: float) -> tuple[Server, Plan | Rejection]:
+    async def _answer(
+        self, server: Server, state: ClusterState, until_s: float, binds: Binds = always_binds
+    ) -> tuple[Server, Plan | Rejection]:
         """Return a decision, checked against the description of the process that made it. Raises PolicyError.
 
         All calls together have the time until `until_s`, on the monotonic clock.
@@ -312,7 +315,7 @@ class Decider:
             if not server.known:
                 server = await self._described(server, self._left_s(until_s, server))
             try:
-                plan = await self._planned(server, state, until_s)
+                plan = await self._planned(server, state, until_s, binds)
                 if plan is not None:
                     return server, plan
             except PolicyError:
@@ -323,7 +326,9 @@ class Decider:
         address = server.endpoint.address
         raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it restarted during each attempt")
 
-    async def _planned(self, server: Server, state: ClusterState, until_s: float) -> Plan | Rejection | None:
+    async def _planned(
+        self, server: Server, state: ClusterState, until_s: float, binds: Binds
+    ) -> Plan | Rejection | None:
         """Return the checked decision of a server, which gets the part of the queue that its policy considers; None if another
         process may have decided than the one that described itself."""
         if server.spec is None:
@@ -332,7 +337,7 @@ class Decider:
         decision = await server.endpoint.decide(cut.considered, self._left_s(until_s, server))
         if not server.known:
             return None
-        plan = make_plan(state, cut.restored(decision), server.spec)
+        plan = make_plan(state, cut.restored(decision), server.spec, binds)
         if cut.is_cut and isinstance(plan, Plan):
             return replace(plan, considered=len(cut.considered.pending))
         return plan
@@ -367,7 +372,7 @@ class Decider:
         self._busy_since_s = now_s if slow else -math.inf
         return now_s - begun_s
 
-    async def _decide_by_server(self, state: ClusterState) -> tuple[Plan, PolicySpec]:
+    async def _decide_by_server(self, state: ClusterState, binds: Binds) -> tuple[Plan, PolicySpec]:
         if self._rests_s > 0:
             raise PolicyUnavailableError(f"{self._failure} (next attempt in {self._rests_s:.0f} s)")
         until_s = self._clock.monotonic() + self._deadline_s
@@ -378,7 +383,7 @@ class Decider:
                 if self._doubtful:  # a server that did not answer may serve another policy now
                     server = await self._described(server, self._left_s(until_s, server))
                     described = True
-                server, checked = await self._answer(server, state, until_s)
+                server, checked = await self._answer(server, state, until_s, binds)
             except PolicyError as error:
                 # A description that has just come counts for the next attempt too: otherwise a server would never decide again
                 # whose description and decision take longer than the deadline together.
@@ -405,9 +410,9 @@ class Decider:
                 log.warning("policy_failed", problem=problem)
         return PolicyUnavailableError(problem)
 
-    def _decide_by_fallback(self, state: ClusterState) -> Plan | Rejection:
+    def _decide_by_fallback(self, state: ClusterState, binds: Binds = always_binds) -> Plan | Rejection:
         try:
-            return make_plan(state, self._fallback.decide(state), self._fallback.spec)
+            return make_plan(state, self._fallback.decide(state), self._fallback.spec, binds)
         except Exception as error:
             log.exception("fallback_failed")
             return Rejection(f"{self.fallback_name} raised {type(error).__name__}: {error}")

@@ -5,11 +5,19 @@ A decision that only counts GPUs costs one look at each placement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState, Placement
 from policies.state.gpu_layout import mask_problem
+
+Binds = Callable[[int, Placement], bool]
+"""Return whether Slurm can be told which GPUs the job of that row gets by that placement. Otherwise the choice is only advice."""
+
+
+def always_binds(_row: int, _placement: Placement) -> bool:
+    """Return True: nothing else is known."""
+    return True
 
 
 def same_gpus(state: ClusterState, row: int, wanted: Placement, own: Placement) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from controller.cycle.decision.named_gpus import named_gpus_problem, same_gpus, taken_gpus
+from controller.cycle.decision.named_gpus import Binds, always_binds, named_gpus_problem, same_gpus, taken_gpus
 from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
@@ -134,7 +134,9 @@ class _Entries:
         return [(int(self.rows[number]), self.placements[number]) for number in np.flatnonzero(flagged).tolist()]
 
 
-def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan | Rejection:
+def make_plan(
+    state: ClusterState, decision: Decision, spec: PolicySpec, binds: Binds = always_binds
+) -> Plan | Rejection:
     """Check the decision against the state and the policy's spec, and return the steps."""
     if problem := decision_problem(decision, state.jobs.state == JobState.PENDING, state.jobs.ids):
         return Rejection(problem)
@@ -151,7 +153,7 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
     except _BadDecisionError as error:
         return Rejection(str(error))
     plan = _steps(state, decision, entries.rows.astype(np.int64))
-    return _beside_those_that_stop(state, decision, plan, stops) if stops else plan
+    return _beside_those_that_stop(state, decision, plan, stops, binds) if stops else plan
 
 
 def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
@@ -240,10 +242,12 @@ def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
     _check_nodes(state, stop.row, stop.placement)
 
 
-def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
+def _beside_those_that_stop(
+    state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...], binds: Binds
+) -> Plan:
     """Return the present plan: jobs that fit beside all running jobs start, in the policy's order; the others continue to
     wait."""
-    free = _Free(state)
+    free = _Free(state, binds)
     starts = tuple([start for start in plan.starts if free.take(start)])
     now = {start.row for start in starts}
     waits = {start.row: start for start in plan.starts if start.row not in now}
@@ -273,8 +277,9 @@ def _until(state: ClusterState, leaving: Iterable[int]) -> str:
 class _Free:
     """Capacity of the nodes beside all running jobs, and beside the starts that were taken so far."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, binds: Binds) -> None:
         self._jobs = state.jobs
+        self._binds = binds
         self._left = NodeCapacity.beside_running(state)
         self._taken = taken_gpus(state, state.running.tolist())
 
@@ -291,6 +296,8 @@ class _Free:
         if exclusive:
             fits &= left.jobs[where] == 0
         named = list(zip(start.placement.nodes, start.placement.gpu_masks, strict=False))
+        if named and not self._binds(start.row, start.placement):
+            named = []  # Slurm chooses among those that are free
         if not fits.all() or any(mask & self._taken.get(node, 0) for node, mask in named):
             return False
         for node, mask in named:

@@ -38,6 +38,7 @@ from controller.slurm.client import (
 from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord, Refusal
+from policies.model import Placement
 from policies.state.gpu_layout import gpus_text
 
 _PIN_TRIES = 3
@@ -298,6 +299,11 @@ class Applier:
             failed.update(unreleased)
             failed.update(dict.fromkeys(theirs, Failure("its user holds it", FailureReason.NOT_OURS)))
         return failed
+
+    def binds(self, observation: Observation, row: int, placement: Placement) -> bool:
+        """Return whether Slurm can be told which GPUs the job of that row gets by that placement."""
+        pin = _pin(observation, Start(row, placement, ""), self._ledger)
+        return bool(pin.gpu_masks) and self._verbs.can_bind_gpus(pin)
 
     def _as_slurm_takes_it(self, pin: Pin) -> Pin:
         """Return the pin without GPUs where Slurm cannot be told which: the choice is then only advice, and `why` says so."""

@@ -116,6 +116,24 @@ async def test_jobs_get_the_gpus_that_the_agent_of_rl_taps_chose_in_each_of_thei
     assert world.endpoint.named == {key.job_id: held(world, key) for key in keys}
 
 
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_job_waits_for_the_gpus_of_one_that_stops_only_if_slurm_can_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    agent = Chooses()
+    world = world_of(tmp_path, agent, NodeDescription(names="n[1-8]", gpus=4), PAIRS)
+    monkeypatch.setattr(world.slurm.client, "can_bind_gpus", lambda _pin: told)
+    first, second = [elastic(world, 2) for _ in range(2)]
+    agent.gpus = {first.job_id: [0, 1]}
+    await world.go_on(30)
+    # when the agent gives a waiting job the GPUs of one that is stopped for another size, and two others of the node are free
+    agent.gpus = {first.job_id: [4], second.job_id: [0, 1]}
+    await world.go_on(15)
+    # then it starts on the free ones, unless Slurm can be told which it gets
+    assert world.phase(first) is Phase.RUNNING
+    assert world.phase(second) is (Phase.PENDING if told else Phase.RUNNING)
+
+
 async def test_gpus_of_a_foreign_job_stay_its_own_and_rl_taps_takes_others(tmp_path: Path) -> None:
     agent = Chooses()
     world = world_of(tmp_path, agent, NodeDescription(names="n[1-8]", gpus=4), PAIRS)

@@ -166,10 +166,10 @@ async def test_a_bad_decision_counts_as_a_reject_and_the_fallback_decides(state)
 async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(state, monkeypatch):
     real = decider_module.make_plan
 
-    def make_plan(state, decision, spec):
+    def make_plan(state, decision, spec, binds):
         if spec.name == "fake":
             raise IndexError("oh")
-        return real(state, decision, spec)
+        return real(state, decision, spec, binds)
 
     monkeypatch.setattr(decider_module, "make_plan", make_plan)
     tested = decider(FakeEndpoint())
@@ -186,7 +186,7 @@ async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(st
 
 
 async def test_there_is_no_decision_when_the_fallbacks_cannot_be_checked(state, monkeypatch):
-    def make_plan(state, decision, spec):
+    def make_plan(state, decision, spec, binds):
         raise IndexError("oh")
 
     monkeypatch.setattr(decider_module, "make_plan", make_plan)

@@ -78,3 +78,16 @@ def test_a_start_waits_while_a_job_that_stops_still_has_its_gpus() -> None:
         "there are GPUs enough for both, but the first job wants those of job 100"
     )
     assert plan.queue == (1,)
+
+
+def test_a_choice_that_slurm_cannot_be_told_delays_no_start() -> None:
+    # given that the choice for the first job is only advice, as Slurm cannot be told: it gets two others that are free
+    wanted = Decision({1: on(0b11), 2: on(0b1100)})
+    plan = make_plan(state_of(), wanted, PREEMPTS, lambda row, _: row != 1)
+    assert isinstance(plan, Plan)
+    assert [start.row for start in plan.starts] == [1, 2]
+    # but only if as many are free: here one is
+    full = replace(state_of(), nodes=replace(state_of().nodes, foreign_gpus=np.array([5, 0])))
+    waits = make_plan(full, Decision({1: on(0b11)}), PREEMPTS, lambda _row, _: False)
+    assert isinstance(waits, Plan)
+    assert waits.starts == ()

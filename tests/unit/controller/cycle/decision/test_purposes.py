@@ -141,7 +141,7 @@ async def test_without_a_decision_nothing_is_called_off(folder: Path, monkeypatc
     async with saving(folder) as (cluster, _, short):
         submit(cluster, nodes=4)
 
-        async def undecided(_: object) -> None:
+        async def undecided(*_: object) -> None:
             return None
 
         with monkeypatch.context() as away:
