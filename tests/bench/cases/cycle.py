@@ -21,6 +21,7 @@ from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decided, Decider
+from controller.cycle.decision.named_gpus import Binds, always_binds
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.scontrol.client import CommandLineClient
@@ -221,9 +222,9 @@ class _NothingStarts(Decider):
     last_s = 0.0
     problem = ""
 
-    async def decide(self, state: ClusterState) -> Decided | None:
+    async def decide(self, state: ClusterState, binds: Binds = always_binds) -> Decided | None:
         begun_s = time.perf_counter()
-        decided = await super().decide(state)
+        decided = await super().decide(state, binds)
         self.last_s = time.perf_counter() - begun_s
         if decided is None:
             self.problem = self.last_error
