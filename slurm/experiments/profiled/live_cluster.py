@@ -18,7 +18,8 @@ from typing import Any
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Throughput
 from slurm.experiments.errors import ExperimentError
-from slurm.experiments.turns.live_cluster import LiveCluster, booted
+from slurm.experiments.turns.live_cluster import booted
+from slurm.experiments.turns.racks import RackedCluster, in_racks
 
 NODES, GPUS, RACK = 15, 8, 5
 RATE = "200mbit"
@@ -42,7 +43,7 @@ class Seen:
     """Hours of each waiting job under the four placements, by its id."""
 
 
-class ProfiledCluster(LiveCluster):
+class ProfiledCluster(RackedCluster):
     """A cluster on which one program runs again and again."""
 
     def begin(self, name: str, *shape: str) -> None:
@@ -106,17 +107,14 @@ def profiled_cluster(report: Callable[[str], None]) -> Iterator[ProfiledCluster]
     Raises ExperimentError without racks.
     """
     spec: dict[str, Any] = {
-        "nodes": NODES,
         "gpus": GPUS,
         "rate": RATE,
-        "added_files": {"etc/topology.conf": topology()},
-        "extra_conf": ("TopologyPlugin=topology/tree",),
+        **in_racks(NODES // RACK, RACK),
     }
     settings = {"policy_deadline_s": 30.0, "agents_window_s": WINDOW_S}
     with booted("profiled", report, settings, **spec) as parts:
         cluster = ProfiledCluster(*parts)
-        if "racks_known" not in cluster.headway.log("controller"):
-            raise ExperimentError(f"the controller knows no racks: {cluster.headway.log('controller')[-1500:]}")
+        cluster.require_racks()
         headway = cluster.headway
         address = headway.runtime_dir / "recording.sock"
         module = "slurm.experiments.profiled.recording_policy"
@@ -124,10 +122,3 @@ def profiled_cluster(report: Callable[[str], None]) -> Iterator[ProfiledCluster]
         headway.wait(address.exists, "recording")
         headway.headway("policy", "use", f"unix://{address}")
         yield cluster
-
-
-def topology() -> str:
-    """Return a topology.conf with a switch for each rack, and one above them."""
-    firsts = range(1, NODES + 1, RACK)
-    leaves = [f"SwitchName=leaf{at} Nodes=n[{first}-{first + RACK - 1}]" for at, first in enumerate(firsts)]
-    return "\n".join([*leaves, f"SwitchName=top Switches=leaf[0-{len(leaves) - 1}]", ""])

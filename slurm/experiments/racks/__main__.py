@@ -19,8 +19,9 @@ from rich.table import Table
 from policies.learned.evaluation.statistics import Mean, change, mean_as_json
 from slurm.errors import MiniClusterError
 from slurm.experiments.policy_names import in_file_names, separated
-from slurm.experiments.racks.live_cluster import Ended, RackCluster, rack_cluster
+from slurm.experiments.racks.live_cluster import RackCluster, rack_cluster
 from slurm.experiments.racks.mix import RackJob, arrivals
+from slurm.experiments.turns.racks import Ended
 from slurm.prerequisites import missing
 from slurm.signals import end_on_signals
 from slurm.testbed.programs import InstallationError
@@ -97,7 +98,13 @@ def take_turn(cluster: RackCluster, jobs: Sequence[RackJob], policy: str, repeat
             time.sleep(max(0.0, first_s + job.submit_s - time.time()))
             cluster.start(job, name)
         cluster.wait(list(named), _TIMEOUT_S)
-    return Turn(policy, repeat, cluster.ended(named), cluster.forwarded(began_s), os.getloadavg()[1])
+    return Turn(
+        policy,
+        repeat,
+        cluster.ended({name: job.gpus for name, job in named.items()}),
+        cluster.forwarded(began_s),
+        os.getloadavg()[1],
+    )
 
 
 def summary(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:

@@ -63,13 +63,3 @@ def arrivals(jobs: int, seed: int, length_s: tuple[float, float], load: float) -
         made.append(RackJob(f"job{number:02}", model, gpus, steps, round(submit_s, 2), limit_min))
         submit_s += draw.expovariate(rate)
     return tuple(made)
-
-
-def topology() -> str:
-    """Return a topology.conf with a switch for each rack, and one above them."""
-    lines = []
-    for rack in range(RACKS):
-        first = rack * NODES_OF_RACK + 1
-        speed = round(UPLINK_GBYTE_S * 8)
-        lines.append(f"SwitchName=rack{rack} Nodes=n[{first}-{first + NODES_OF_RACK - 1}] LinkSpeed={speed}")
-    return "\n".join([*lines, f"SwitchName=top Switches=rack[0-{RACKS - 1}]", ""])

@@ -87,7 +87,7 @@ def take_turn(cluster: UplinkCluster, jobs: Sequence[Job], policy: str, seed: in
         cluster.wait_ended(list(named), _TIMEOUT_S)
     if blind := cluster.decided_without_profile(began_s):
         raise ExperimentError(f"{policy}: {blind} placements were decided without the profile of the model")
-    ended = cluster.ended(named)
+    ended = cluster.ended({name: job.gpus for name, job in named.items()})
     length_s = max(job.end_s for job in ended) - min(job.submit_s for job in ended)
     turn = Turn(policy, seed, tuple(job.jct_s for job in ended), length_s)
     return turn, {"jobs": [asdict(job) for job in ended], "load_average": os.getloadavg(), "began_s": began_s}

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import pwd
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
 from slurm.experiments.errors import ExperimentError
-from slurm.experiments.slurm_log import Times, times_of
-from slurm.experiments.turns.live_cluster import LiveCluster, booted
+from slurm.experiments.turns.live_cluster import booted
+from slurm.experiments.turns.racks import RackedCluster, in_racks
 from slurm.experiments.uplinks import job as program
 from slurm.experiments.uplinks import mix
 from slurm.experiments.uplinks.mix import Job
@@ -30,25 +28,7 @@ _MEASURE_S = 50.0
 _WINDOW_S = 6.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """One job that has ended. Times are in seconds since the Unix epoch."""
-
-    name: str
-    gpus: int
-    submit_s: float
-    start_s: float
-    end_s: float
-    nodes: int
-    racks: int
-
-    @property
-    def jct_s(self) -> float:
-        """From submission to end."""
-        return self.end_s - self.submit_s
-
-
-class UplinkCluster(LiveCluster):
+class UplinkCluster(RackedCluster):
     """A cluster whose jobs emulate training, and slow each other down."""
 
     def measure(self) -> None:
@@ -61,7 +41,7 @@ class UplinkCluster(LiveCluster):
                 words = f"--nodes=2 --ntasks-per-node=1 --gpus-per-node={mix.GPUS} --time=5"
                 job = Job(f"measure-{model}", model, 2 * mix.GPUS, _MEASURE_S, 0.0)
                 self._begin(job, job.name, words, "srun --ntasks=2 --ntasks-per-node=1 ", " measured")
-            self._wait_ended([f"measure-{model}" for model in mix.MODELS], 300.0)
+            self.wait([f"measure-{model}" for model in mix.MODELS], 300.0)
         found = self.headway.headway("profile", "list", "--json", check=False).stdout
         if (known := len(json.loads(found or "{}").get("kinds", ()))) < len(mix.MODELS):
             said = (self.folder / f"measure-{mix.MODELS[0]}.log").read_text(errors="replace")[-500:]
@@ -83,30 +63,9 @@ class UplinkCluster(LiveCluster):
 
     def wait_ended(self, names: Sequence[str], timeout_s: float) -> None:
         """Wait until these jobs have ended. Raises ExperimentError if that takes too long, or one has failed."""
-        self._wait_ended(names, timeout_s)
+        self.wait(names, timeout_s)
         if failed := [name for name in names if not (self.folder / f"{name}.where").exists()]:
             raise ExperimentError(f"{failed[0]} has not trained to its end; {self._end_of_log(failed[0])}")
-
-    def _wait_ended(self, names: Sequence[str], timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while late := [name for name in names if self.id_of(name) not in self._times().ended]:
-            if time.monotonic() > deadline:
-                raise ExperimentError(f"not done after {timeout_s:g} s: {', '.join(late)}; {self._end_of_log(late[0])}")
-            time.sleep(_READ_S)
-
-    def ended(self, jobs: Mapping[str, Job]) -> list[Ended]:
-        """Return the facts about jobs that have ended, by the names of their files."""
-        times = self._times()
-        return [self._ended(job, name, times) for name, job in jobs.items()]
-
-    def _ended(self, job: Job, name: str, times: Times) -> Ended:
-        job_id = self.id_of(name)
-        nodes, racks = (self.folder / f"{name}.where").read_text().split()
-        moments = times.submitted[job_id], times.started[job_id], times.ended[job_id]
-        return Ended(name, job.gpus, *moments, int(nodes), int(racks))
-
-    def _times(self) -> Times:
-        return times_of((self.cluster.files.log / "slurmctld.log").read_text(errors="replace"))
 
     def decided_without_profile(self, since_s: float) -> int:
         """Return how many decisions since then say that a model was not measured."""
@@ -121,17 +80,14 @@ class UplinkCluster(LiveCluster):
 def uplink_cluster(report: Callable[[str], None]) -> Iterator[UplinkCluster]:
     """Boot the cluster, and measure the models. Remove everything at the end. Raises ExperimentError without racks."""
     spec: dict[str, Any] = {
-        "nodes": mix.RACKS * mix.NODES_OF_RACK,
         "gpus": mix.GPUS,
         "indexed_gpu_types": False,
-        "added_files": {"etc/topology.conf": mix.topology_conf()},
-        "extra_conf": ("TopologyPlugin=topology/tree",),
+        **in_racks(mix.RACKS, mix.NODES_OF_RACK, mix.UPLINK_GBYTE_S),
     }
     settings = {"policy_deadline_s": 30.0, "preemption": "off", "agents_window_s": _WINDOW_S}
     with booted("uplinks", report, settings, **spec) as parts:
         cluster = UplinkCluster(*parts)
-        if "racks_known" not in cluster.headway.log("controller"):
-            raise ExperimentError(f"the controller knows no racks: {cluster.headway.log('controller')[-1500:]}")
+        cluster.require_racks()
         _prepare(cluster.folder)
         cluster.measure()
         yield cluster

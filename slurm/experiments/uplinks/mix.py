@@ -95,13 +95,3 @@ def steps() -> Mapping[str, Step]:
 def rack_of(node: int) -> int:
     """Return the rack of a node, both by number from 0."""
     return node // NODES_OF_RACK
-
-
-def topology_conf() -> str:
-    """Return a topology.conf with a switch for each rack, and one above them. LinkSpeed is that of the uplink, Gb/s."""
-    lines = []
-    for rack in range(RACKS):
-        first = rack * NODES_OF_RACK + 1
-        speed = round(UPLINK_GBYTE_S * 8)
-        lines.append(f"SwitchName=rack{rack} Nodes=n[{first}-{first + NODES_OF_RACK - 1}] LinkSpeed={speed}")
-    return "\n".join([*lines, f"SwitchName=top Switches=rack[0-{RACKS - 1}]", ""])

@@ -6,7 +6,8 @@ import pytest
 
 from policies.placement.locality_tiers import ACROSS_RACKS, SAME_RACK, SAME_SOCKET
 from slurm.experiments.profiled.__main__ import Profiled, curve_of, placements
-from slurm.experiments.profiled.live_cluster import topology
+from slurm.experiments.profiled.live_cluster import NODES, RACK
+from slurm.experiments.turns.racks import topology_conf
 
 
 def run(tier: int, steps_per_s: float) -> Profiled:
@@ -29,9 +30,9 @@ def test_the_program_is_profiled_from_one_node_to_all_racks() -> None:
 
 
 def test_every_node_is_in_one_rack() -> None:
-    assert topology().splitlines() == [
-        "SwitchName=leaf0 Nodes=n[1-5]",
-        "SwitchName=leaf1 Nodes=n[6-10]",
-        "SwitchName=leaf2 Nodes=n[11-15]",
-        "SwitchName=top Switches=leaf[0-2]",
+    assert topology_conf(NODES // RACK, RACK).splitlines() == [
+        "SwitchName=rack0 Nodes=n[1-5]",
+        "SwitchName=rack1 Nodes=n[6-10]",
+        "SwitchName=rack2 Nodes=n[11-15]",
+        "SwitchName=top Switches=rack[0-2]",
     ]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from slurm.experiments.racks.__main__ import Turn, summary
-from slurm.experiments.racks.live_cluster import Ended, script
-from slurm.experiments.racks.mix import RackJob, arrivals, topology
+from slurm.experiments.racks.live_cluster import script
+from slurm.experiments.racks.mix import NODES_OF_RACK, RACKS, UPLINK_GBYTE_S, RackJob, arrivals
+from slurm.experiments.turns.racks import Ended, topology_conf
 
 
 def test_arrivals_follow_from_the_seed() -> None:
@@ -47,7 +48,7 @@ def test_the_script_sleeps_for_the_time_of_its_nodes(tmp_path: Path, nodes: str,
 
 
 def test_the_topology_has_a_switch_for_each_rack() -> None:
-    lines = topology().splitlines()
+    lines = topology_conf(RACKS, NODES_OF_RACK, UPLINK_GBYTE_S).splitlines()
     assert lines[1] == "SwitchName=rack1 Nodes=n[5-8] LinkSpeed=10"
     assert lines[-1] == "SwitchName=top Switches=rack[0-2]"
 

@@ -12,6 +12,7 @@ import pytest
 
 from nodeagent.wire import frames
 from policies.model import Placement
+from slurm.experiments.turns.racks import topology_conf
 from slurm.experiments.uplinks import job as program
 from slurm.experiments.uplinks import mix
 from slurm.experiments.uplinks.job import Step, World
@@ -89,7 +90,7 @@ def test_agents_understand_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_topology_has_a_switch_for_each_rack() -> None:
-    lines = mix.topology_conf().splitlines()
+    lines = topology_conf(mix.RACKS, mix.NODES_OF_RACK, mix.UPLINK_GBYTE_S).splitlines()
     assert lines[1] == "SwitchName=rack1 Nodes=n[3-4] LinkSpeed=10"
     assert lines[-1] == "SwitchName=top Switches=rack[0-3]"
 
