@@ -34,8 +34,10 @@ TURNS_FILE = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell starts background jobs with SIGINT ignored, and tests interrupt programs by it. Torch and numpy read their number of
-    threads when they are imported, which follows; programs that tests start inherit it."""
+    threads when they are imported, which follows; programs that tests start inherit it. By default structlog draws each traceback
+    with all variables, which takes a second for one of a controller."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
     if hasattr(config, "workerinput"):
         ask_for_long_slices()
         config.stash[TURNS] = Turns(config.workerinput["turns"], most_turns())

@@ -52,6 +52,7 @@ def test_a_known_defect_is_found(defect: str) -> None:
         assert any(play(make_story(seed)).violations for seed in QUICKLY_FOUND[defect])
 
 
+@pytest.mark.slow
 def test_changes_of_users_are_seldom_lost() -> None:
     """A change may be lost while the controller is away, or between two of its readings (see the known limits)."""
     changes: Counter[bool] = Counter()

@@ -94,7 +94,7 @@ def test_killed_at_any_moment_every_job_runs_once(world: Live) -> None:
     assert open_steps == []
 
 
-@pytest.mark.parametrize("harm", ["rubbish", "newer"])
+@pytest.mark.parametrize("harm", ["rubbish", pytest.param("newer", marks=pytest.mark.slow)])
 def test_a_journal_that_cannot_be_used_stops_no_controller(world: Live, harm: str) -> None:
     # given jobs that wait, and a controller that was killed over them
     fill(world)

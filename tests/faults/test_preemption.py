@@ -115,7 +115,7 @@ def cut_network(cluster: Returning, rng: random.Random) -> None:
         pytest.param(kill_controller, 2, marks=pytest.mark.slow),
         pytest.param(kill_agent, 1, marks=pytest.mark.slow),
         pytest.param(kill_agent, 2, marks=pytest.mark.slow),
-        (restart_slurmctld, 1),
+        pytest.param(restart_slurmctld, 1, marks=pytest.mark.slow),
         pytest.param(restart_slurmctld, 2, marks=pytest.mark.slow),
         pytest.param(crash_slurmctld, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1500)]),
         pytest.param(crash_slurmctld, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1500)]),
@@ -266,6 +266,7 @@ def test_a_job_that_traps_term_is_killed_and_continues(cluster: Returning, whole
     finished(cluster, "stubborn", job, whole)
 
 
+@pytest.mark.slow
 def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("twice")
     cluster.until_trains("twice")

@@ -79,7 +79,10 @@ def requeued(world: Live) -> tuple[str, Callable[[], object]]:
     return job, lambda: world.cluster.run("scontrol", "update", "nodename=n1", "state=resume")
 
 
-@pytest.mark.parametrize("given", [held_at_submission, adopted, requeued])
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(held_at_submission, marks=pytest.mark.slow), adopted, pytest.param(requeued, marks=pytest.mark.slow)],
+)
 def test_users_hold_and_release_jobs_wherever_they_come_from(
     world: Live, given: Callable[[Live], tuple[str, Callable[[], object]]]
 ) -> None:

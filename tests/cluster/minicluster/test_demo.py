@@ -154,6 +154,7 @@ def test_the_page_shows_the_cluster_until_enter(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_a_second_one_is_refused_and_ctrl_c_twice_leaves_nothing(name: str, tmp_path: Path) -> None:
     with demo(name, tmp_path, *LESS_OF_TORCH) as running:
         running.wait_for("runs on")  # jobs of users are running

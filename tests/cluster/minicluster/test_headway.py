@@ -118,7 +118,10 @@ def test_status_shows_every_service(trial: Trial) -> None:
 
 @pytest.mark.parametrize(
     "service",
-    [*SERVICES[:-1], pytest.param(SERVICES[-1], marks=pytest.mark.slow)],  # the second agent is like the first one
+    [
+        pytest.param(service, marks=() if service == "controller" else pytest.mark.slow)  # all by the same code
+        for service in SERVICES
+    ],
 )
 def test_a_service_is_restarted_also_when_it_was_killed(trial: Trial, service: str) -> None:
     before = trial.services()

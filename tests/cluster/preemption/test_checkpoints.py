@@ -79,6 +79,7 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
     assert 10 <= second < STEPS
 
 
+@pytest.mark.slow
 def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning) -> None:
     # Given a job without GPUs, and one whose user wants no profile
     jobs = {

@@ -47,6 +47,7 @@ def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returni
     print("asked, saved, stopped, started, resumed:", [round(at - times[0], 2) for at in times])
 
 
+@pytest.mark.slow
 def test_a_preempted_job_waits_until_there_is_room(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("waits")
     cluster.until_trains("waits")

@@ -18,6 +18,7 @@ def world() -> Iterator[Live]:
         yield world
 
 
+@pytest.mark.slow
 def test_hundreds_of_jobs_that_become_free_at_once_are_placed_in_pieces(world: Live) -> None:
     # given a queue behind a job that holds every GPU
     blocker = world.sbatch("-N2", "--gres=gpu:64", seconds=300)

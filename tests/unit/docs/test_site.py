@@ -59,6 +59,7 @@ def elsewhere(addresses: Iterator[str]) -> list[str]:
     return [address for address in addresses if re.match(r"(?:\w+:)?//", address)]
 
 
+@pytest.mark.slow
 def test_a_browser_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = {path.relative_to(site): Loaded(path.read_text()).addresses for path in site.rglob("*.html")}
     styles = {path.name: re.findall(r"url\(['\"]?([^)'\"]+)", path.read_text()) for path in site.rglob("*.css")}

@@ -83,7 +83,9 @@ def uses(profile: Profile) -> dict[str, Collective]:
     return {use.kind: use for use in profile.kinds}
 
 
-@pytest.mark.parametrize("environment", [_TORCHRUN, _SLURM_BLOCK], ids=["torchrun", "slurm"])
+@pytest.mark.parametrize(
+    "environment", [pytest.param(_TORCHRUN, marks=pytest.mark.slow), _SLURM_BLOCK], ids=["torchrun", "slurm"]
+)
 def test_tensor_parallel_groups_within_a_node_load_no_link(agent: Agent, forked: Program, environment: str) -> None:
     for profile in profiles(agent, forked, environment):
         found = uses(profile)
@@ -102,6 +104,7 @@ def test_tensor_parallel_groups_within_a_node_load_no_link(agent: Agent, forked:
         assert 0 < profile.local_exposed_s + profile.local_hidden_s < profile.comm_exposed_s + profile.comm_hidden_s
 
 
+@pytest.mark.slow
 def test_with_ranks_dealt_out_in_turn_data_parallelism_stays_within_the_node(agent: Agent, forked: Program) -> None:
     for profile in profiles(agent, forked, _SLURM_CYCLIC):
         found = uses(profile)
@@ -119,7 +122,9 @@ def test_without_a_list_of_collectives_those_that_python_calls_are_known(agent: 
         assert found["all_gather"].link_bytes == found["all_gather"].bytes == 2 * 2 * _SMALL
 
 
-@pytest.mark.parametrize("environment", ["", _ONE_NODE], ids=["not known", "one node"])
+@pytest.mark.parametrize(
+    "environment", [pytest.param("", marks=pytest.mark.slow), _ONE_NODE], ids=["not known", "one node"]
+)
 def test_without_several_known_nodes_nothing_is_said(agent: Agent, forked: Program, environment: str) -> None:
     for profile in profiles(agent, forked, environment):
         assert {use.link_bytes for use in profile.kinds} == {None}

@@ -173,6 +173,7 @@ stopped(recording)
     assert (done.returncode, done.stdout, done.stderr) == (0, "RuntimeError\ntensor([2.])\n", "")
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_for_a_window(tmp_path: Path) -> None:
     """A compiled program with collectives and annotations after graph breaks: Dynamo sees no function of Headway."""
     done = Program(tmp_path, None).run(
@@ -211,6 +212,7 @@ print(steps())
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n0\n{'gloo:gather'}\n0\n", "")
 
 
+@pytest.mark.slow
 def test_sends_of_a_program_that_has_imported_dynamo(tmp_path: Path) -> None:
     """Those that end before the next step are recorded, as in all other programs."""
     done = Program(tmp_path, None).run_ranks(

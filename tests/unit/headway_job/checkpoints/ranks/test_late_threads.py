@@ -27,7 +27,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("how", ["closes", "breaks", "fails", "forks"])
+@pytest.mark.parametrize(
+    "how", ["closes", *(pytest.param(how, marks=pytest.mark.slow) for how in ("breaks", "fails", "forks"))]
+)
 def test_a_rank_ends_as_its_program_does_however_late_the_threads_are(tmp_path: Path, library: Path, how: str) -> None:
     env = {
         **os.environ,

@@ -80,6 +80,7 @@ def test_a_rank_that_never_calls_is_named_and_not_waited_for_much_longer(
     assert "for rank 1 of 2 ranks" in log
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_late_is_waited_for(ranks: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     (out, log), (other, _) = _run(ranks, tmp_path, "late")
 

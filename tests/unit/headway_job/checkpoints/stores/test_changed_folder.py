@@ -25,7 +25,9 @@ def started(cwd: Path, *args: str, **more: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=True)
 
 
-@pytest.mark.parametrize(("how", "base"), [("direct", "kept"), ("spawn", "checkpoints")])
+@pytest.mark.parametrize(
+    ("how", "base"), [pytest.param("direct", "kept", marks=pytest.mark.slow), ("spawn", "checkpoints")]
+)
 def test_the_default_folder_is_below_the_one_where_the_program_was_started(tmp_path: Path, how: str, base: str) -> None:
     more = {} if base == "checkpoints" else {"HEADWAY_CHECKPOINT_DIR": base}
     first = started(tmp_path, how, "outputs/1", "before", "", **more)

@@ -133,7 +133,7 @@ def test_an_unknown_loss() -> None:
 # Q-learning
 
 
-@pytest.mark.parametrize(("double", "dueling"), [(True, True), (False, False)])
+@pytest.mark.parametrize(("double", "dueling"), [(True, True), pytest.param(False, False, marks=pytest.mark.slow)])
 def test_q_learning_comes_to_the_values_of_the_chain(double: bool, dueling: bool) -> None:
     memory = PrioritizedReplay(1000, seed=0, anneal=1000)
     memory.add(transitions())
@@ -186,6 +186,7 @@ def test_fixed_parameters_do_not_change() -> None:
     assert torch.isfinite(network.advantage.weight).all() and not torch.equal(network.advantage.weight, before)
 
 
+@pytest.mark.slow
 def test_priorities_need_fewer_updates_than_chance_where_rewards_are_rare() -> None:
     """The task of Schaul et al. 2016, section 3.1: all transitions of a chain in which one wrong action ends the episode."""
 

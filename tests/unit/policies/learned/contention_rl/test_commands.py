@@ -67,6 +67,7 @@ def test_a_killed_training_continues_to_the_same_weights(env: dict[str, str], he
     )
 
 
+@pytest.mark.slow
 def test_trained_weights_decide_about_unseen_traces(env: dict[str, str], here: Path, alone: Path) -> None:
     command = (
         "evaluate",

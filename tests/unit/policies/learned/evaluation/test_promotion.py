@@ -140,6 +140,7 @@ def test_folders_without_weights_are_refused(tmp_path: Path) -> None:
         undo(service)
 
 
+@pytest.mark.slow
 def test_weights_that_have_changed_since_the_comparison_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

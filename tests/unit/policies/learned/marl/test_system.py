@@ -55,6 +55,7 @@ def arrays_in(folder: Path) -> dict[str, weights.Array]:
     return weights.load(folder / "best", NAME, system=NAME, encoder=ENCODER)[0]
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_training_leaves_weights_card_and_figures_and_says_how_to_judge_them(a
     assert list((alone / "events").glob("events.out.tfevents.*"))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(
     alone: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_several_seeds_that_are_stopped_go_on_to_the_same_weights(
     assert best(tmp_path / "runs/seed-5") == best(alone)
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_is_reported(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "runs/seed-1").mkdir(parents=True)
     (tmp_path / "runs/seed-1/thesis.tex").write_text("mine")

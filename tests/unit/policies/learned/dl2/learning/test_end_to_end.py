@@ -110,6 +110,7 @@ def attempt_of(learn: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_better_weights_are_promoted_worse_are_not_and_a_kill_leaves_sound_ones(tmp_path: Path) -> None:
     learn, better, worse = tmp_path / "learn", tmp_path / "better", tmp_path / "worse"
     digest, poor = candidate(better, 1.0), single_gpu(worse)
