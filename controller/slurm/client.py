@@ -240,6 +240,11 @@ class SlurmJob:
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
 
 
+def are_of_two_jobs(birthmark: str, other: str) -> bool:
+    """Return whether these birthmarks show for certain that they are of different jobs; False if one of them is not known."""
+    return bool(birthmark and other) and birthmark != other
+
+
 def birthmark_of(admin_comment: str) -> str:
     """Return the word of the birthmark in an admin comment; empty without one. The last one counts, as in job_submit.lua."""
     if BIRTHMARK not in admin_comment:
