@@ -20,7 +20,7 @@ class Job:
         self._fields = dict(re.findall(r"(\w+)=(\S*)", text))
         comment = re.search(r"AdminComment=(.*?)\s+(?:\w+=|$)", text)
         self.admin_comment = without_birthmark(comment[1]) if comment else ""
-        self._birthmark = birthmark_of(comment[1]) if comment else ""
+        self.birthmark = birthmark_of(comment[1]) if comment else ""
 
     @property
     def held(self) -> bool:
@@ -38,7 +38,7 @@ class Job:
     def identity(self) -> tuple[int, int, int, str]:
         """Return what tells the job from another one with its id: submit time, restarts, user id and birthmark."""
         user = self._fields["UserId"].rstrip(")").partition("(")[2]
-        return int(self._seconds("SubmitTime")), int(self._fields["Restarts"]), int(user), self._birthmark
+        return int(self._seconds("SubmitTime")), int(self._fields["Restarts"]), int(user), self.birthmark
 
     def _seconds(self, name: str) -> float:
         return time.mktime(time.strptime(self._fields[name], "%Y-%m-%dT%H:%M:%S"))
