@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.observe.role import in_scope
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.client import JobKey, Phase, SlurmJob, are_of_two_jobs
 from controller.state.identity import is_same_request
 from controller.state.journal import RunRecord
 from controller.state.ledger import Ledger, Served
@@ -114,8 +114,11 @@ def _has_run(job: SlurmJob) -> bool:
 def _is_a_later_run(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[SlurmJob, JobKey], bool]) -> bool:
     """Return whether the id still means the same job: slurmctld may have issued it again after a crash.
 
-    Such a new job has no more restarts; if it was requeued since, it has another user or another request.
+    Such a new job has another birthmark, if both have one; and no more restarts. If it was requeued since, it has another user or
+    another request.
     """
+    if are_of_two_jobs(job.birthmark, former.birthmark):
+        return False
     ended_first = former.phase.occupies_nodes and job.restarts == former.restarts > 0
     if not (job.restarts > former.restarts or ended_first) or job.user != former.user:
         return False

@@ -19,7 +19,7 @@ from controller.cycle.refusals import after_requeue, nodes_not_booted, requeued_
 from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
-from controller.state.identity import may_be_same
+from controller.state.identity import is_another, may_be_same
 from controller.state.journal import Intent, Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
@@ -218,7 +218,7 @@ class LedgerKeeper:
             if old is None or job.key in self._ledger.originals or may_be_same(job, old, self._ledger):
                 continue
             last, pin, original = before.get(old), self._ledger.pins.get(old), self._ledger.originals[old]
-            if last is not None and last.user != job.user:
+            if is_another(job, old, self._ledger) or (last is not None and last.user != job.user):
                 continue
             request = None
             if pin is not None:

@@ -7,6 +7,7 @@ at once. Every verb that changes something returns the jobs for which it failed,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,6 +24,10 @@ HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
 CHECK_MARK = "headway:check="
 """First characters of a token in a job's admin comment, followed by a Unix time: the begin time that job_submit.lua has given to
 the job, so that Slurm checks the job at its submission and does not start it. The controller holds the job and ends that time."""
+BIRTHMARK = "headway:id="
+"""First characters of a token in a job's admin comment, followed by a word. A job that gets the same id later has another word.
+job_submit.lua writes it at the submission, and it stays. All tasks of an array have the same. A job that was submitted without
+another mark of ours, or under an earlier job_submit.lua, has none."""
 IMPOSSIBLE = "BadConstraints"
 """Slurm's reason of a pending job that Slurm itself has put on hold, because no nodes can ever satisfy its request."""
 HELD_BY_USER = "JobHeldUser"
@@ -31,8 +36,12 @@ HELD_BY_ADMIN = "JobHeldAdmin"
 """Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
 
+_BIRTHMARK = re.compile(r"[0-9a-z]{1,16}")
+
+
 class JobKey(NamedTuple):
     """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time is part of the identity.
+    (A birthmark is more certain, but not every job has one.)
 
     Every requeue gives the job a new submit time (measured on 22.05: while it is COMPLETING it keeps the old one, back in the
     queue it has the new one, and `restarts` is one higher): a requeued job is followed by its id and its restarts.
@@ -187,6 +196,11 @@ class SlurmJob:
         return frozenset(self.admin_comment.split()) & {HOLD_MARK, USER_HOLD_MARK}
 
     @property
+    def birthmark(self) -> str:
+        """Return the word of the job's birthmark; empty without one."""
+        return birthmark_of(self.admin_comment)
+
+    @property
     def has_pin_mark(self) -> bool:
         """True when Headway has placed and released the job, and has not seen it start yet."""
         return PIN_MARK in self.admin_comment and PIN_MARK in self.admin_comment.split()
@@ -224,6 +238,20 @@ class SlurmJob:
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
+
+
+def are_of_two_jobs(birthmark: str, other: str) -> bool:
+    """Return whether these birthmarks show for certain that they are of different jobs; False if one of them is not known."""
+    return bool(birthmark and other) and birthmark != other
+
+
+def birthmark_of(admin_comment: str) -> str:
+    """Return the word of the birthmark in an admin comment; empty without one. The last one counts, as in job_submit.lua."""
+    if BIRTHMARK not in admin_comment:
+        return ""
+    words = [token for token in admin_comment.split() if token.startswith(BIRTHMARK)]
+    found = _BIRTHMARK.fullmatch(words[-1].removeprefix(BIRTHMARK)) if words else None
+    return found[0] if found else ""
 
 
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})

@@ -31,7 +31,7 @@ _NEW = ".anew"
 _DRAFT = ".draft"
 _MOST_READ = 10 * MOST_HOLDS
 _HELD_BY_USER = "JobHeldUser"
-_JOB = re.compile(rb"(\d{1,12}) (\d{1,9}) (\d{1,10})\n?")
+_JOB = re.compile(rb"(\d{1,12}) (\d{1,9}) (\d{1,10})(?: ([0-9a-z]{1,16}))?\n?")
 _LONGEST = 64
 _CLOCK_S = 0.05
 """Time by which a file that does not tell its job may be older than the job's submit time, because of the kernel's ticks. A larger
@@ -52,6 +52,8 @@ class Hold(NamedTuple):
     """Requeues of the job until then."""
     user_id: int | None = None
     """The job's user; None: the file does not say."""
+    birthmark: str = ""
+    """The job's birthmark; empty: it has none, or the file does not say."""
 
 
 Holds = Mapping[str, Hold]
@@ -59,8 +61,8 @@ Holds = Mapping[str, Hold]
 
 
 class HoldFolder:
-    """The folder of these files: each is named after its job, and has the job's "SUBMIT_TIME RESTARTS USER_ID"; an earlier
-    job_submit.lua left them empty.
+    """The folder of these files: each is named after its job, and has the job's "SUBMIT_TIME RESTARTS USER_ID BIRTHMARK", the last
+    only for a job that has one. Those of earlier versions of job_submit.lua lack the birthmark, or are empty.
 
     Invariant: while the folder cannot be read, the holds that were read before count, less those that were removed. A hold is
     withdrawn only when a reading shows that its file is gone.
@@ -141,7 +143,9 @@ class HoldFolder:
             return self._known[name]
         match = _JOB.fullmatch(_text(self._path / name))
         time_s = file[0] / 1e9
-        return Hold(time_s) if match is None else Hold(time_s, int(match[1]), int(match[2]), int(match[3]))
+        if match is None:
+            return Hold(time_s)
+        return Hold(time_s, int(match[1]), int(match[2]), int(match[3]), (match[4] or b"").decode())
 
     def _note(self, problem: str, holds: int) -> None:
         if problem == self._problem:
@@ -156,7 +160,8 @@ class HoldFolder:
         """Record a hold, as job_submit.lua does. Raises OSError."""
         draft, path = self._path / _DRAFT, self._path / job_id
         known = hold.submit_time_s is not None and hold.user_id is not None
-        job = f"{hold.submit_time_s} {hold.restarts} {hold.user_id}\n" if known else ""
+        words = (hold.submit_time_s, hold.restarts, hold.user_id, *([hold.birthmark] if hold.birthmark else ()))
+        job = " ".join(map(str, words)) + "\n" if known else ""
         draft.unlink(missing_ok=True)  # never into a file that another program has put there
         draft.write_text(job)
         os.utime(draft, (hold.time_s, hold.time_s))
@@ -207,12 +212,15 @@ def _names(job: SlurmJob) -> tuple[str, ...]:
 def _is_for(job: SlurmJob, name: str, hold: Hold) -> bool:
     """Return whether a hold with this job's id may be for it. After a crash slurmctld issues the ids of lost jobs again.
 
-    A requeue gives a job a new submit time, and counts. Of the tasks of an array Slurm shows only what the whole array has.
+    Where job and hold have birthmarks, these tell it for certain. Otherwise: a requeue gives a job a new submit time, and counts.
+    Of the tasks of an array Slurm shows only what the whole array has.
     """
     if hold.submit_time_s is None:
         return hold.time_s >= _oldest(job)
     if None not in {job.user_id, hold.user_id} and job.user_id != hold.user_id:
         return False
+    if job.birthmark and hold.birthmark:
+        return job.birthmark == hold.birthmark
     # A requeue counts at once, but has its submit time only once the job's processes have ended: a hold may come in between.
     least = max(1, hold.restarts) if name == job.key.job_id else 1
     return job.key.submit_time_s == hold.submit_time_s or job.restarts >= least
@@ -276,7 +284,7 @@ def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
 
 
 def _hold_of(job: SlurmJob, time_s: float) -> Hold:
-    return Hold(time_s, job.key.submit_time_s, job.restarts, job.user_id)
+    return Hold(time_s, job.key.submit_time_s, job.restarts, job.user_id, job.birthmark)
 
 
 def is_for_next_run(job: SlurmJob, holds: Holds) -> bool:
@@ -287,12 +295,22 @@ def is_for_next_run(job: SlurmJob, holds: Holds) -> bool:
     """
     if not job.phase.occupies_nodes or not is_held_by_user(job, holds):
         return False
-    # A hold of the whole array is not for a task that has started since: its user may have released that task. Nor does a job that
-    # was requeued since its hold start before a release.
+    # A hold of the whole array is not for a task that has started since: its user may have released that task.
     own = holds.get(job.key.job_id)
-    if job.held or own is None or job.start_time_s is None or own.submit_time_s not in {None, job.key.submit_time_s}:
+    if job.held or own is None or job.start_time_s is None:
         return job.held
+    if own.submit_time_s not in {None, job.key.submit_time_s} and not _outlives_runs(job, own):
+        return False
     return _has_own(job, holds) and own.time_s <= job.start_time_s + _START_S
+
+
+def _outlives_runs(job: SlurmJob, hold: Hold) -> bool:
+    """Return whether a hold from before the job's last requeue is certain to be the job's, and counts still.
+
+    Had the user released the job, the file would be gone. An operator's release leaves the file, and the mark of a hold that was
+    handed over to the user.
+    """
+    return bool(hold.birthmark) and hold.birthmark == job.birthmark and job.marks != {USER_HOLD_MARK}
 
 
 def _has_own(job: SlurmJob, holds: Holds) -> bool:

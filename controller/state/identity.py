@@ -1,13 +1,14 @@
 """Identity of a requeued job. Pure.
 
 A requeue gives a job a new submit time, so it is followed by its id and its restarts. But after a crash slurmctld issues the ids of
-lost jobs again, and such a new job may be requeued too. Slurm keeps a job's user and request across a requeue: a job that shows
-neither the request that Headway wrote for that id nor the one of its user is another job.
+lost jobs again, and such a new job may be requeued too. A job with another birthmark than the one that Headway pinned is another
+job. Not every job has one; but Slurm keeps a job's user and request across a requeue: a job that shows neither the request that
+Headway wrote for that id nor the one of its user is another job.
 """
 
 from __future__ import annotations
 
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
+from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, are_of_two_jobs
 from controller.state.ledger import Ledger, PinRecord
 
 
@@ -16,12 +17,20 @@ def is_same_request(one: ResourceRequest, other: ResourceRequest) -> bool:
     return _form(one) == _form(other) and set(one.required_nodes) == set(other.required_nodes)
 
 
+def is_another(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
+    """Return whether the job is for certain another one than `former`, which has the same id."""
+    pin = ledger.pins.get(former)
+    return pin is not None and are_of_two_jobs(pin.birthmark, job.birthmark)
+
+
 def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
     """Return whether the facts about `former`, which has the same id, may be about this job.
 
     If no request is known, only a job with another user than that of a known relocation is another one: no wrong job can get a
     request, but it could get the size of a resized job. Two jobs with the same request cannot be told apart, and need not be.
     """
+    if is_another(job, former, ledger):
+        return False
     original, pin, constraint = ledger.originals.get(former), ledger.pins.get(former), ledger.relocations.get(former)
     if original is None:
         return constraint is None or constraint.user in ("", job.user)

@@ -40,6 +40,8 @@ class PinRecord:
     """Longest time in which Slurm stops other jobs on these nodes first, seconds; 0: the nodes were free."""
     gpu_masks: tuple[int, ...] = ()
     """Which GPUs of each node Slurm was told to give it (bit k: GPU k; 0: any); empty: Slurm chooses."""
+    birthmark: str = ""
+    """The job's birthmark; empty: it has none, or an earlier version pinned it."""
 
 
 @dataclass(frozen=True, slots=True)

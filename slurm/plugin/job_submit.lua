@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 10
+-- Headway job_submit.lua, version 11
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -27,6 +27,7 @@ local PROFILE_OFF = "headway=off"
 local PIN_MARK = "headway:pinned"
 local BEGIN_MARK = "headway:begin=" -- followed by the begin time of a job that was submitted on hold
 local CHECK_MARK = "headway:check=" -- followed by the begin time that this script gave to a job which Slurm checks
+local BIRTHMARK = "headway:id=" -- followed by a word that tells the job from others that get its id later
 
 local NO_VAL = 4294967294
 local INFINITE = 4294967295 -- as a priority in a change: release
@@ -51,6 +52,7 @@ local OPTION_ENTRY = "^_SLURM_SPANK_OPTION_headway_headway_([%w_]+)=(.*)$"
 local WAKE_SHARE = 4 -- this script fills at most one fourth of the free room in the wake pipe
 local HOLDS_WITHOUT_LEASE = 1000 -- most files of holds while no lease gives a number
 local MOST_BEGIN_TIMES = 10000 -- most jobs whose begin times are kept
+local MOST_BIRTHMARK = 16 -- longest word of a birthmark; new ones have 8 characters
 
 -- The lease --------------------------------------------------------------------------------------------------------
 
@@ -172,12 +174,72 @@ local function wake(lease, line)
     return (written and closed) and true or false
 end
 
+-- Admin comment ----------------------------------------------------------------------------------------------------
+
+local function has_mark(comment, mark)
+    for token in string.gmatch(comment or "", "%S+") do
+        if token == mark then
+            return true
+        end
+    end
+    return false
+end
+
+local function with_mark(comment, mark)
+    if comment == nil or comment == "" then
+        return mark
+    end
+    if has_mark(comment, mark) then
+        return comment
+    end
+    return comment .. " " .. mark
+end
+
+-- Return the word of a job's birthmark, nil without one. The last one counts: a site's script may have copied the comment of a job.
+local function birthmark_of(comment)
+    local born
+    for token in string.gmatch(comment or "", "%S+") do
+        if string.sub(token, 1, #BIRTHMARK) == BIRTHMARK then
+            born = string.match(token, "^[0-9a-z]+$", #BIRTHMARK + 1)
+        end
+    end
+    return born and #born <= MOST_BIRTHMARK and born or nil
+end
+
+local born_jobs = 0 -- submissions with a birthmark since slurmctld loaded this script
+
+-- Return a number in base 36, its last digits only.
+local function in_base_36(number, digits)
+    local text = ""
+    for _ = 1, digits do
+        local digit = number % 36
+        text = string.char(digit < 10 and 48 + digit or 87 + digit) .. text
+        number = (number - digit) / 36
+    end
+    return text
+end
+
+-- Return the word of a new birthmark. Its first half is the time: it comes again after two years. Should slurmctld issue an id twice
+-- within a second, or the clock be set back, the second half still tells the jobs apart: it comes from the address of a new table,
+-- the CPU time of slurmctld and a counter. Lua's own random numbers are the same after every start.
+local function new_birthmark()
+    born_jobs = born_jobs + 1
+    local address = tonumber(string.match(tostring({}), "%x+$") or "0", 16) or 0
+    local chance = math.floor(address / 16) + math.floor(os.clock() * 1000000) + born_jobs * 7919
+    return in_base_36(os.time(), 5) .. in_base_36(chance, 3)
+end
+
+-- Mark a job at its submission. Other marks go when they have had their effect, the birthmark stays.
+local function mark_new(job, mark)
+    job.admin_comment = with_mark(with_mark(job.admin_comment, BIRTHMARK .. new_birthmark()), mark)
+end
+
 -- Holds of users ---------------------------------------------------------------------------------------------------
 --
 -- A change by a user cannot set the admin comment, and a hold of a job that has priority 0 already changes nothing that Slurm
 -- shows. So this script writes each such hold as a file in HOLDS_DIR, named after the job, before it accepts the change. The
 -- controller, or the watchdog while the controller is away, turns the file into a hold of the user and removes it. The file has the
--- job's submit time, restarts and user: after a crash of slurmctld another job may have its id.
+-- job's submit time, restarts, user and birthmark: after a crash of slurmctld another job may have its id.
 
 local holds_beat = nil -- time of the lease since which holds_written counts
 local holds_written = 0 -- files of holds written since that lease
@@ -196,10 +258,15 @@ local function hold_path(id)
     return string.match(id, "^[%d_]+$") and HOLDS_DIR .. "/" .. id
 end
 
--- Return what tells a job from another one that gets its id later; empty where Slurm does not say it.
+-- Return what tells a job from another one that gets its id later; empty where Slurm does not say it. A job that was submitted
+-- without a controller, or under an earlier version of this script, has no birthmark.
 local function identity(record)
     local submitted, restarts = tonumber(record.submit_time), tonumber(record.restart_cnt) or 0
-    return submitted and string.format("%d %d %d\n", submitted, restarts, record.user_id) or ""
+    if not submitted then
+        return ""
+    end
+    local born = birthmark_of(record.admin_comment)
+    return string.format("%d %d %d", submitted, restarts, record.user_id) .. (born and " " .. born or "") .. "\n"
 end
 
 -- Write the hold of a user to its file. Return whether that was done. The file appears in one step.
@@ -516,27 +583,6 @@ local function take_check(lease)
     return checks_made <= MOST_CHECKS
 end
 
--- Admin comment ----------------------------------------------------------------------------------------------------
-
-local function has_mark(comment, mark)
-    for token in string.gmatch(comment or "", "%S+") do
-        if token == mark then
-            return true
-        end
-    end
-    return false
-end
-
-local function with_mark(comment, mark)
-    if comment == nil or comment == "" then
-        return mark
-    end
-    if has_mark(comment, mark) then
-        return comment
-    end
-    return comment .. " " .. mark
-end
-
 -- Options of the user ----------------------------------------------------------------------------------------------
 --
 -- The comment of a job may hold words such as "headway=preemptible+max-gpus:8" among the user's own. The options of the SPANK
@@ -690,7 +736,7 @@ local function check_by_slurm(job)
         return
     end
     job.begin_time = now + CHECKED_TAKEOVER_S
-    job.admin_comment = with_mark(job.admin_comment, CHECK_MARK .. string.format("%.0f", job.begin_time))
+    mark_new(job, CHECK_MARK .. string.format("%.0f", job.begin_time))
 end
 
 local function submit(job, part_list)
@@ -699,7 +745,7 @@ local function submit(job, part_list)
         return slurm.SUCCESS
     end
     if job.priority == 0 then -- the user's own --hold
-        job.admin_comment = with_mark(job.admin_comment, USER_HOLD_MARK)
+        mark_new(job, USER_HOLD_MARK)
         if is_time(job.begin_time) then
             job.admin_comment = with_mark(job.admin_comment, BEGIN_MARK .. string.format("%.0f", job.begin_time))
         end
@@ -711,7 +757,7 @@ local function submit(job, part_list)
         wake(lease, "submit")
         return slurm.SUCCESS
     end
-    job.admin_comment = with_mark(job.admin_comment, HOLD_MARK)
+    mark_new(job, HOLD_MARK)
     job.priority = 0
     wake(lease, "submit")
     return slurm.SUCCESS
@@ -923,7 +969,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 10, others = others }
+headway_job_submit = { version = 11, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

@@ -27,6 +27,7 @@ from controller.base.errors import SlurmError
 from controller.base.sqlite_file import asides
 from controller.slurm.client import Phase
 from controller.state.journal_schema import JOURNAL
+from tests.birthmarks import without_birthmark
 from tests.campaign.growth import Day, levels_off, process_sizes
 from tests.campaign.play import captured_errors, clear, own_garbage, quiet
 from tests.campaign.plot import operations
@@ -207,7 +208,7 @@ class _Months:
                 with suppress(SlurmError):
                     self._cluster.slurm.user_release(expected.job_id)
                     self._cluster.model.released(expected.job_id)
-            elif found.held and "headway:" not in found.admin_comment:
+            elif found.held and "headway:" not in without_birthmark(found.admin_comment):
                 with suppress(SlurmError):
                     self._cluster.slurm.admin_release(expected.job_id)
             elif _cannot_run(expected.spec) and self._cluster.model.time_s - expected.submitted_s > 5 * DAY_S:

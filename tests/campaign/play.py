@@ -20,6 +20,7 @@ import structlog
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.journal import Journal
+from tests.birthmarks import without_birthmark
 from tests.campaign.plot.faults import FAULTS, OF_CALLS, InjectedError
 from tests.campaign.plot.operations import OPERATIONS
 from tests.campaign.plot.story import Step, Story
@@ -210,7 +211,7 @@ def _give_back(cluster: Cluster, job_id: str) -> None:
             cluster.model.released(job_id)
         except SlurmError as error:
             cluster.model.broken(Promise.NOT_HELD_FOR_EVER, job_id, f"its user cannot release it: {error}")
-    elif found.held and "headway:" not in found.admin_comment:
+    elif found.held and "headway:" not in without_birthmark(found.admin_comment):
         with suppress(SlurmError):
             cluster.slurm.admin_release(job_id)
 

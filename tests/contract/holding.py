@@ -81,15 +81,16 @@ class Holding:
         assert (await seen(bench, key)).admin_comment == ""
 
     async def test_one_mark_takes_the_place_of_another(self, bench: SlurmBench) -> None:
-        key, _ = await submit_held(bench, Order(gres=1, admin_comment="billing=7"))
+        key, _ = await submit_held(bench, Order(gres=1, admin_comment="headway:id=rk2t9a0f billing=7"))
         client = bench.client
         await client.hold([key])
         assert await client.unmark([key], HOLD_MARK, PIN_MARK) == {}
         assert await client.unmark([key], HOLD_MARK, PIN_MARK) == {}
-        job = await seen(bench, key)
-        assert (job.admin_comment, job.has_pin_mark, job.marks) == (f"billing=7 {PIN_MARK}", True, frozenset())
+        job, others = await seen(bench, key), "headway:id=rk2t9a0f billing=7"
+        assert (job.admin_comment, job.has_pin_mark, job.marks) == (f"{others} {PIN_MARK}", True, frozenset())
         assert await client.hold([key]) == {}
-        assert (await seen(bench, key)).admin_comment == f"billing=7 {HOLD_MARK}"
+        job = await seen(bench, key)
+        assert (job.admin_comment, job.birthmark) == (f"{others} {HOLD_MARK}", "rk2t9a0f")
 
     async def test_a_released_job_that_is_held_again_keeps_its_mark(self, bench: SlurmBench) -> None:
         key = await bench.submit(_LONG_WAIT)

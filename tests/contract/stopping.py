@@ -14,11 +14,12 @@ class Stopping:
     """Runs end on purpose, or by accident."""
 
     async def test_requeue_hold_puts_a_running_job_back(self, bench: SlurmBench) -> None:
-        key, before = await submit_running(bench, Order(gres=2, admin_comment="billing=7"))
+        key, before = await submit_running(bench, Order(gres=2, admin_comment="billing=7 headway:id=rk2t9a0f"))
         assert await bench.client.requeue_hold([key]) == {}
         job = await requeued(bench, before)
         assert (job.held, job.restarts, job.allocated) == (True, 1, ())
-        assert job.admin_comment == f"billing=7 {HOLD_MARK}"
+        assert job.admin_comment == f"billing=7 headway:id=rk2t9a0f {HOLD_MARK}"
+        assert job.birthmark == "rk2t9a0f"
         await bench.wait(2.0)
         assert (await seen(bench, key)).phase is Phase.PENDING
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.birthmarks import without_birthmark
 from tests.cluster.live import USER, Live, live
 
 OTHER_USER = "bin"
@@ -37,7 +38,7 @@ def fill(world: Live) -> str:
 
 
 def mark(world: Live, job: str) -> str:
-    return world.show(job).get("AdminComment", "")
+    return without_birthmark(world.show(job).get("AdminComment", ""))
 
 
 def is_the_users_own(world: Live, job: str) -> None:

@@ -321,6 +321,7 @@ class Applier:
             reason="; ".join(filter(None, (start.reason, chosen_text(pin, start.placement.gpu_masks)))),
             gpu_masks=pin.gpu_masks,
             frees_s=start.frees_s,
+            birthmark=job.birthmark,
         )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-VERSION = 10
+VERSION = 11
 """Version in the first lines of every installed file. It is raised with every change that must reach installed copies."""
 
 LUA_NAME = "job_submit.lua"

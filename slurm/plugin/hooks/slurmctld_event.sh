@@ -1,5 +1,5 @@
 #!/bin/sh
-# Headway slurmctld hook, version 10
+# Headway slurmctld hook, version 11
 #
 # One script for PrologSlurmctld and EpilogSlurmctld (SLURM_SCRIPT_CONTEXT says which): it wakes the controller when a job
 # starts or ends. It runs on the machine of slurmctld as SlurmUser. It never blocks and always succeeds: a failing prolog would

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Headway TaskProlog, version 10
+# Headway TaskProlog, version 11
 #
 # It runs as the user before the batch script and before every task; slurmstepd carries out what it prints ("export NAME=value").
 # On any problem it prints nothing and succeeds: it never makes a job fail.

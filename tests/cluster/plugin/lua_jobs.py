@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 
+from controller.slurm.client import birthmark_of
 from slurm.minicluster.cluster import MiniCluster
+from tests.birthmarks import without_birthmark
 from tests.cluster.minicluster.commands import wait_for
 
 
@@ -17,7 +19,8 @@ class Job:
         text = cluster.run("scontrol", "-o", "show", "job", job_id).stdout.splitlines()[0]
         self._fields = dict(re.findall(r"(\w+)=(\S*)", text))
         comment = re.search(r"AdminComment=(.*?)\s+(?:\w+=|$)", text)
-        self.admin_comment = comment[1] if comment else ""
+        self.admin_comment = without_birthmark(comment[1]) if comment else ""
+        self.birthmark = birthmark_of(comment[1]) if comment else ""
 
     @property
     def held(self) -> bool:
@@ -32,10 +35,10 @@ class Job:
         return self._seconds("StartTime")
 
     @property
-    def identity(self) -> tuple[int, int, int]:
-        """Return what tells the job from another one with its id: submit time, restarts and user id."""
+    def identity(self) -> tuple[int, int, int, str]:
+        """Return what tells the job from another one with its id: submit time, restarts, user id and birthmark."""
         user = self._fields["UserId"].rstrip(")").partition("(")[2]
-        return int(self._seconds("SubmitTime")), int(self._fields["Restarts"]), int(user)
+        return int(self._seconds("SubmitTime")), int(self._fields["Restarts"]), int(user), self.birthmark
 
     def _seconds(self, name: str) -> float:
         return time.mktime(time.strptime(self._fields[name], "%Y-%m-%dT%H:%M:%S"))

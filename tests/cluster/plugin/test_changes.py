@@ -86,6 +86,7 @@ def test_a_hold_says_which_job_it_is_for(cluster: MiniCluster, stand_in: StandIn
 
     [hold] = HoldFolder(stand_in.holds).read().values()
     assert hold[1:] == Job(cluster, job.id + task).identity
+    assert hold.birthmark == job.birthmark != ""
 
 
 @pytest.mark.parametrize("lease", ["stale", "missing"])

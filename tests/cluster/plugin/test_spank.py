@@ -20,6 +20,7 @@ from slurm.setup.spank_build import Toolchain, build, find_toolchain, header_rel
 from slurm.setup.spank_plan import plugin_folder
 from slurm.testbed.installation import Installation
 from slurm.testbed.layout import HOOKS
+from tests.birthmarks import without_birthmark
 from tests.cluster.conftest import unique_name
 from tests.releases.mirror import debian_mirror
 
@@ -191,7 +192,8 @@ def test_with_a_controller_the_job_is_held_with_its_options(site: Site) -> None:
 
     job = done.stdout.strip()
     assert site.comment(job) == "headway=preemptible+max-gpus:8"
-    assert "AdminComment=headway:hold" in site.run("scontrol", "-o", "show", "job", job).stdout
+    shown = site.run("scontrol", "-o", "show", "job", job).stdout
+    assert "AdminComment=headway:hold" in without_birthmark(shown)
 
 
 # --- jobs that are not to be measured

@@ -37,6 +37,7 @@ def test_a_batch_job_with_gpus_is_held_for_headway(
     job = sbatch(cluster, *options)
 
     assert (job.held, job.admin_comment) == (True, "headway:hold")
+    assert len(job.birthmark) == 8
     assert stand_in.lines() == ["submit"]
 
 

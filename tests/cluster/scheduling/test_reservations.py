@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.slurm.client import USER_HOLD_MARK
+from tests.birthmarks import without_birthmark
 from tests.cluster.live import USER, Live, live
 
 
@@ -46,7 +47,9 @@ def test_a_job_whose_reservation_ends_waits_for_its_user(world: Live) -> None:
     world.until_known(job)
     # when the reservation ends, then Slurm holds the second one, and Headway leaves it to its user
     world.cluster.run("scontrol", "update", "reservationname=exam", "endtime=now+2")
-    world.until(lambda: world.show(job).get("AdminComment") == USER_HOLD_MARK, "it is its user's", 120.0)
+    world.until(
+        lambda: without_birthmark(world.show(job).get("AdminComment", "")) == USER_HOLD_MARK, "it is its user's", 120.0
+    )
     assert (world.state(job), world.show(job)["Priority"]) == ("RESV_DEL_HOLD", "0")
     assert "its reservation has ended" in world.headway.ask("why", job)["sentence"]
     # and the user's release gives it back to Headway, although Slurm keeps that state until the job starts

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm.minicluster.spec import PartitionSpec
+from tests.birthmarks import without_birthmark
 from tests.cluster.live import Live, live
 
 
@@ -28,7 +29,7 @@ def idle(world: Live) -> Iterator[None]:
 
 
 def mark(world: Live, job_id: str) -> str:
-    return world.show(job_id).get("AdminComment", "")
+    return without_birthmark(world.show(job_id).get("AdminComment", ""))
 
 
 @pytest.mark.parametrize("options", [("-p", "other", "--gres=gpu:1"), ("-n2",)], ids=lambda value: " ".join(value))

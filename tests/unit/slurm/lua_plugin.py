@@ -13,6 +13,7 @@ import pytest
 
 from controller.base.lease import Lease, write_lease
 from controller.slurm.configuration import installed_files
+from tests.birthmarks import without_birthmark
 
 SCRIPT = Path(__file__).parents[3] / "slurm" / "plugin" / "job_submit.lua"
 NO_VAL = 4294967294
@@ -76,6 +77,13 @@ class Answer:
     logs: list[tuple[str, str]] = field(default_factory=list)
     asked_s: float = 0.0
     """Time before the call."""
+
+    @property
+    def admin_comment(self) -> str:
+        """The admin comment that the script has set, without the birthmark that it must have; empty if it has set none."""
+        comment = self.job.get("admin_comment", "")
+        assert not comment or "headway:id=" in comment
+        return without_birthmark(comment)
 
     def logged(self, level: str) -> str:
         return "\n".join(text for at, text in self.logs if at == level)
@@ -187,7 +195,7 @@ def checked_by_slurm(answer: Answer) -> bool:
     """Return whether the job is not held, but may not start for some seconds."""
     begin_s = int(answer.job["begin_time"])
     soon = begin_s - answer.asked_s > 0 and begin_s - time.time() <= 30
-    return soon and answer.job["priority"] == str(NO_VAL) and answer.job["admin_comment"] == f"headway:check={begin_s}"
+    return soon and answer.job["priority"] == str(NO_VAL) and answer.admin_comment == f"headway:check={begin_s}"
 
 
 LUAS = interpreters()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.base.lease import Lease, is_stale
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
+from controller.slurm.client import BIRTHMARK, HOLD_MARK, PIN_MARK, USER_HOLD_MARK, birthmark_of
 from controller.slurm.embedded.ctld.job import Job, Submission
 from controller.slurm.user_holds import Hold, HoldFolder
 
@@ -49,6 +49,8 @@ class SubmitPlugin:
         self._lease = lease
         self._wake = wake
         self._holds = holds
+        self._born = 0
+        """Submissions with a birthmark. A crash of the emulated slurmctld does not set it back."""
 
     def on_submit(self, submission: Submission, partition: str, now_s: float) -> SubmitEffect:
         """Hold and mark jobs that Headway manages; a job submitted with -H gets the mark of a user's hold."""
@@ -56,7 +58,9 @@ class SubmitPlugin:
             return SubmitEffect(submission.hold, submission.admin_comment)
         mark = USER_HOLD_MARK if submission.hold else HOLD_MARK
         self._wake("submit")
-        return SubmitEffect(True, f"{submission.admin_comment} {mark}".strip())
+        self._born += 1
+        born = f"{BIRTHMARK}{int(now_s):x}x{self._born:x}"
+        return SubmitEffect(True, f"{submission.admin_comment} {born} {mark}".strip())
 
     def on_user_release(self, job: Job, now_s: float) -> ReleaseEffect:
         """Refuse the release of jobs that Headway holds, and delay that of jobs that the user held."""
@@ -84,7 +88,7 @@ class SubmitPlugin:
         # A placed job's hold is noted with a stale lease too: the controller may work by a clock that was set wrong.
         if self._holds is not None and (manages or ours or PIN_MARK in marks):
             try:
-                self._holds.write(job.job_id, Hold(now_s, job.submit_time_s, job.restarts, job.submission.user_id))
+                self._holds.write(job.job_id, _hold_of(job, now_s))
             except OSError:
                 return "Headway cannot record the hold now; try again in a few seconds" if ours else None
         if manages:
@@ -100,3 +104,8 @@ class SubmitPlugin:
             return False
         plain = submission.batch and not submission.het_components
         return submission.request.has_gpus and plain and all(name in lease.partitions for name in partition.split(","))
+
+
+def _hold_of(job: Job, now_s: float) -> Hold:
+    born = birthmark_of(job.admin_comment)
+    return Hold(now_s, job.submit_time_s, job.restarts, job.submission.user_id, born)

@@ -19,6 +19,7 @@ from controller.slurm.embedded.ctld.plugin import SubmitPlugin
 from controller.slurm.embedded.view import job_view
 from controller.slurm.updates.changes import held_by_others
 from controller.slurm.user_holds import Hold, Holds
+from tests.birthmarks import without_birthmark
 from tests.campaign.verdict.defects.patches import patched
 
 
@@ -116,7 +117,7 @@ def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
     """The watchdog releases every held job with a mark of Headway, also jobs that users hold."""
 
     def held(job: SlurmJob) -> bool:
-        return job.phase.value == "pending" and job.held and "headway:" in job.admin_comment
+        return job.phase.value == "pending" and job.held and "headway:" in without_birthmark(job.admin_comment)
 
     return patched(
         patch("controller.daemon.watchdog.watchdog.is_held_by_headway", held),

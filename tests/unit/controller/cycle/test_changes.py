@@ -9,7 +9,7 @@ import pytest
 
 from controller.cycle.changes import changes, run_record, served_after
 from controller.cycle.unreported import merged
-from controller.slurm.client import NodeShare, Phase, SlurmJob
+from controller.slurm.client import BIRTHMARK, NodeShare, Phase, SlurmJob
 from controller.state.ledger import Ledger, PinRecord, Served
 from tests.unit.controller.examples.build import NOW_S, job, running
 
@@ -69,6 +69,16 @@ def test_a_job_that_is_cancelled_in_the_queue_after_its_requeue_has_no_unseen_ru
     after = ended(start_time_s=NOW_S - 10, state="CANCELLED")
     found = changes({RUNS.key: RUNS}, {after.key: after}, same)
     assert (found.ended, found.unseen, found.requeued) == ((after,), (), ((RUNS, after),))
+
+
+@pytest.mark.parametrize(("born", "followed"), [("abc", True), ("", True), ("abd", False)])
+def test_a_job_with_another_birthmark_is_another_job_whatever_it_requests(born: str, followed: bool) -> None:
+    before = replace(RUNS, admin_comment=f"{BIRTHMARK}abc")
+    after = job(
+        "7", submit=BACK_S, restarts=1, request=RUNS.request, admin_comment=f"{BIRTHMARK}{born}" if born else ""
+    )
+    found = changes({before.key: before}, {after.key: after}, same)
+    assert (found.requeued, found.new) == (((before, after),), ()) if followed else ((), (after,))
 
 
 def test_a_job_that_is_cancelled_while_it_leaves_its_nodes_has_no_unseen_run() -> None:

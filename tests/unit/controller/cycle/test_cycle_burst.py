@@ -7,6 +7,7 @@ import pytest
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import Phase
 from controller.slurm.embedded import ClusterDescription, NodeDescription
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 
 VERBS = ("pin", "unpin", "release", "hold", "unmark", "mark")
@@ -42,7 +43,7 @@ async def test_a_burst_larger_than_a_call_allows_runs_in_the_end(tmp_path, most)
     await world.go_on(60)
     assert running(world, keys) == 25
     assert world.ledger.refusals == {}
-    assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {""}
+    assert {without_birthmark(world.slurm.job(key.job_id).admin_comment) for key in keys} == {""}
 
 
 async def test_a_burst_that_was_not_held_is_adopted_in_the_end(tmp_path):

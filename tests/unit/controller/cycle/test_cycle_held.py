@@ -19,6 +19,7 @@ from controller.slurm.embedded import (
     sbatch_request,
 )
 from controller.state.journal import read_originals
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 from tests.unit.controller.worlds.world import World
 
@@ -194,12 +195,12 @@ async def test_users_release_holds_of_their_own_wherever_the_job_comes_from(worl
     for _ in range(3):
         world.sbatch(100.0, gpus_per_node=8)
     job_id = (await given(world)).job_id
-    while world.slurm.job(job_id).admin_comment != HOLD_MARK:
+    while without_birthmark(world.slurm.job(job_id).admin_comment) != HOLD_MARK:
         await world.go_on(1)
     # When its user holds it
     world.slurm.user_hold(job_id)
     await world.go_on(3)
-    assert world.slurm.job(job_id).admin_comment == USER_HOLD_MARK
+    assert without_birthmark(world.slurm.job(job_id).admin_comment) == USER_HOLD_MARK
     assert world.holds.read() == {}
     await world.go_on(200)
     assert world.slurm.job(job_id).phase is Phase.PENDING
@@ -221,7 +222,7 @@ async def test_a_change_of_hands_that_was_interrupted_is_finished(world, lost, h
     getattr(world.slurm.faults, how)(lost)
     await world.go_on(60)
     assert world.slurm.job(blocker.job_id).state == "COMPLETED"
-    assert world.slurm.job(key.job_id).admin_comment.split() == [USER_HOLD_MARK]
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment).split() == [USER_HOLD_MARK]
     world.slurm.user_release(key.job_id)
     await world.go_on(20)
     assert ran(world, key)
@@ -241,9 +242,9 @@ async def test_a_mark_that_was_left_on_a_started_job_does_not_undo_an_operators_
     key = world.sbatch(1000.0, gpus_per_node=1)
     world.slurm.faults.lose_request("unmark")
     await world.turn()
-    assert world.slurm.job(key.job_id).admin_comment == HOLD_MARK
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == HOLD_MARK
     await world.go_on(5)
-    assert (world.phase(key), world.slurm.job(key.job_id).admin_comment) == (Phase.RUNNING, "")
+    assert (world.phase(key), without_birthmark(world.slurm.job(key.job_id).admin_comment)) == (Phase.RUNNING, "")
     # When an operator requeues it, held, then it stays held
     world.slurm.requeue(key.job_id, held=True)
     await world.go_on(60)
@@ -261,10 +262,10 @@ async def test_the_mark_of_a_hold_that_came_just_after_the_start_lasts_as_long_a
     job.priority, job.admin_comment = 0, HOLD_MARK
     await world.go_on(3)
     # then the mark shows that it is not a user's, until it ends
-    assert world.slurm.job(key.job_id).admin_comment == HOLD_MARK
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == HOLD_MARK
     world.slurm.job(key.job_id).priority = 1
     await world.go_on(3)
-    assert world.slurm.job(key.job_id).admin_comment == ""
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == ""
 
 
 async def test_of_several_partitions_one_that_can_hold_the_job_counts(tmp_path):
@@ -289,7 +290,10 @@ async def test_what_can_never_start_is_not_held(world, asked):
     key = world.sbatch(request=asked)
     await world.go_on(3)
     job = world.slurm.job(key.job_id)
-    assert (job.admin_comment, job.reason) == ("", "BadConstraints")  # Slurm's own verdict, and its own hold
+    assert (without_birthmark(job.admin_comment), job.reason) == (
+        "",
+        "BadConstraints",
+    )  # Slurm's own verdict, and its own hold
 
 
 async def test_a_user_may_request_less_after_a_refusal(world):
@@ -408,7 +412,7 @@ async def test_a_job_whose_reservation_ends_waits_for_its_user_as_with_slurm_alo
     assert "its reservation has ended" in result.observation.standings[key].why
     await world.go_on(200, step_s=5)
     assert world.phase(key) is Phase.PENDING
-    assert world.slurm.job(key.job_id).admin_comment == USER_HOLD_MARK
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == USER_HOLD_MARK
     world.slurm.user_release(key.job_id)
     await world.go_on(20)
     assert world.phase(key) is Phase.RUNNING

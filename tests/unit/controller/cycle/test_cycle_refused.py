@@ -17,6 +17,7 @@ from controller.slurm.client import HOLD_MARK, PIN_MARK, Failure, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.state.journal import read_originals
 from controller.state.ledger import NOT_BOOTED, UNFIT_S, Refusal
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 
 LIMIT = ClusterDescription(limits=(GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),))
@@ -135,7 +136,7 @@ async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp
     await world.go_on(2)
     # then there is an event, the mark is removed, and the refusal is forgotten
     assert "started" in [event.kind for event in world.events.recent(key.job_id)]
-    assert job.admin_comment == ""
+    assert without_birthmark(job.admin_comment) == ""
     assert key not in world.ledger.refusals
 
 
@@ -181,7 +182,7 @@ async def test_a_job_that_is_started_nowhere_is_given_to_slurm(tmp_path):
     await world.go_on(400)
     job = world.slurm.job(key.job_id)
     assert not job.held
-    assert job.admin_comment == ""
+    assert without_birthmark(job.admin_comment) == ""
     assert job.request.required_nodes == ()
     assert world.ledger.yielded == {key: 0}
     assert len(world.journal.decisions_of(key)) == MOST_PLACES
@@ -341,7 +342,7 @@ async def test_a_job_that_slurm_cannot_run_where_it_was_placed_is_given_to_slurm
     await world.go_on(5)
     assert world.phase(key) is Phase.RUNNING
     job = world.slurm.job(key.job_id)
-    assert job.admin_comment == ""
+    assert without_birthmark(job.admin_comment) == ""
     # It is kept, because Slurm no longer shows all of it once the job has run.
     assert job.request == world.ledger.originals[key]
     assert any("BadConstraints" in event.text for event in world.events.recent())
@@ -367,7 +368,7 @@ async def test_a_controller_that_dies_on_the_way_gives_such_a_job_to_slurm_later
     world.restart()
     await world.go_on(10)
     assert world.phase(key) is Phase.RUNNING
-    assert world.slurm.job(key.job_id).admin_comment == ""
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == ""
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
@@ -379,7 +380,7 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     await world.clock.advance(2.0)
     world.alive = False
     job = world.slurm.job(key.job_id)
-    assert (job.held, job.reason, job.admin_comment) == (True, "BadConstraints", PIN_MARK)
+    assert (job.held, job.reason, without_birthmark(job.admin_comment)) == (True, "BadConstraints", PIN_MARK)
     # when the watchdog looks
     originals = (lambda: read_originals(tmp_path / "journal.sqlite")) if has_journal else dict
     turn = watchdog_turn(tmp_path, 10.0, world.clock)
@@ -389,7 +390,7 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     assert (await look).released == (key,)
     await world.clock.advance(5.0)
     # then Slurm decides alone; without a journal the job's own request is not known
-    assert world.slurm.job(key.job_id).admin_comment == ""
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == ""
     assert (world.phase(key) is Phase.RUNNING) is has_journal
     # and it is not released again and again
     look = asyncio.ensure_future(watchdog.check())
@@ -402,10 +403,10 @@ async def test_the_mark_of_a_placed_job_is_removed_when_it_starts(tmp_path):
     keys = [world.sbatch(1000.0, gpus_per_node=8, admin_comment="ticket 7") for _ in range(2)]
     await world.turn()
     await world.clock.advance(1.0)
-    assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {f"ticket 7 {PIN_MARK}"}
+    assert {without_birthmark(world.slurm.job(key.job_id).admin_comment) for key in keys} == {f"ticket 7 {PIN_MARK}"}
     world.slurm.faults.lose_request("unmark")
     await world.go_on(3)
-    assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {"ticket 7"}
+    assert {without_birthmark(world.slurm.job(key.job_id).admin_comment) for key in keys} == {"ticket 7"}
 
 
 async def test_a_user_that_holds_a_placed_job_keeps_it_on_hold(tmp_path):
@@ -445,7 +446,7 @@ async def test_a_job_whose_dependency_can_never_be_met_is_left_to_slurm(tmp_path
     await world.go_on(10)
     job = world.slurm.job(key.job_id)
     assert job.reason == "DependencyNeverSatisfied"
-    assert (job.held, job.admin_comment, job.request.required_nodes) == (False, "", ())
+    assert (job.held, without_birthmark(job.admin_comment), job.request.required_nodes) == (False, "", ())
     assert key in world.ledger.yielded
 
 

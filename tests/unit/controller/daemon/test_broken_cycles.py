@@ -17,6 +17,7 @@ from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
 from controller.slurm.client import JobKey, Phase
 from controller.state.preemption import Cause, Preemption
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 
 
@@ -140,7 +141,7 @@ async def test_a_job_that_started_in_a_broken_cycle_loses_its_mark_after_it(
     await scene.cycles(wake, 2)
     broken.mend()
     await scene.cycles(wake, 1)
-    assert "headway:" not in scene.world.slurm.job(key.job_id).admin_comment
+    assert without_birthmark(scene.world.slurm.job(key.job_id).admin_comment) == ""
 
 
 async def test_jobs_that_ran_before_the_controller_are_not_notified_when_its_first_cycles_break(

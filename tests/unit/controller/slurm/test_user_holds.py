@@ -19,12 +19,13 @@ from controller.base.lease import read_lease
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
-from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
+from controller.slurm.client import BIRTHMARK, HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import Submission, open_embedded, sbatch_request
 from controller.slurm.user_holds import Hold, HoldFolder, is_held_by_user, own_holds, settled
 from controller.state.journal import Journal
 from policies.api import Decision, load_policy
 from policies.serving.runtime.sdnotify import Notifier
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
 from tests.unit.controller.examples.build import job, snapshot
 from tests.unit.controller.worlds.world import World
@@ -54,7 +55,7 @@ async def is_the_users_own(world, job_id):
     """The job waits as long as its user likes, and is its user's to release; nothing of ours is left."""
     await world.go_on(60)
     record = world.slurm.job(job_id)
-    assert (record.phase, record.held, record.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    assert (record.phase, record.held, without_birthmark(record.admin_comment)) == (Phase.PENDING, True, USER_HOLD_MARK)
     assert world.holds.read() == {}
     world.slurm.user_release(job_id)
     await world.go_on(20)
@@ -129,7 +130,12 @@ async def waits_for_its_user(world, key):
     world.alive = True
     await world.go_on(60)
     record = world.slurm.job(key.job_id)
-    assert (record.phase, record.held, record.admin_comment, record.starts) == (Phase.PENDING, True, "", [])
+    assert (record.phase, record.held, without_birthmark(record.admin_comment), record.starts) == (
+        Phase.PENDING,
+        True,
+        "",
+        [],
+    )
     assert key not in world.ledger.refusals
     assert key not in world.ledger.yielded
     world.slurm.user_release(key.job_id)
@@ -170,7 +176,7 @@ async def test_a_hold_while_the_job_is_given_to_slurm(world):
     when(world, "release", lambda: world.slurm.user_hold(key.job_id))
     await world.go_on(60)  # more than `stale_after_s` of failures
     record = world.slurm.job(key.job_id)
-    assert (record.phase, record.held, record.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    assert (record.phase, record.held, without_birthmark(record.admin_comment)) == (Phase.PENDING, True, USER_HOLD_MARK)
 
 
 async def test_a_hold_while_a_job_that_did_not_start_is_taken_back(world):
@@ -197,7 +203,7 @@ async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(
     await world.clock.advance(1.0)
     await world.turn()
     record = world.slurm.job(key.job_id)
-    assert (record.held, record.admin_comment) == (True, USER_HOLD_MARK)
+    assert (record.held, without_birthmark(record.admin_comment)) == (True, USER_HOLD_MARK)
 
 
 async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event_and_holds_its_next_run(world):
@@ -214,7 +220,7 @@ async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event_
     world.slurm.requeue(key.job_id)
     await world.go_on(60)
     job = world.slurm.job(key.job_id)
-    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    assert (job.phase, job.held, without_birthmark(job.admin_comment)) == (Phase.PENDING, True, USER_HOLD_MARK)
     assert world.holds.read() == {}
     world.slurm.user_release(key.job_id)
     await world.go_on(30)
@@ -237,7 +243,7 @@ async def test_a_hold_of_a_placed_job_that_slurm_finds_impossible_is_kept(world)
     await world.turn()
     await world.clock.advance(3.0)
     record = world.slurm.job(key.job_id)
-    assert (record.reason, record.admin_comment) == (IMPOSSIBLE, PIN_MARK)
+    assert (record.reason, without_birthmark(record.admin_comment)) == (IMPOSSIBLE, PIN_MARK)
     # When its user holds it, then it is the user's own
     world.slurm.user_hold(key.job_id)
     assert record.reason == IMPOSSIBLE
@@ -252,7 +258,9 @@ async def test_a_hold_of_a_whole_array_is_one_of_each_task(world):
     world.holds.write(array_id, Hold(world.clock.now()))
     await world.go_on(60)
     tasks = [world.slurm.job(f"{array_id}_{task}") for task in (1, 2, 3)]
-    assert [(task.phase, task.admin_comment) for task in tasks] == [(Phase.PENDING, USER_HOLD_MARK)] * 3
+    assert [(task.phase, without_birthmark(task.admin_comment)) for task in tasks] == [
+        (Phase.PENDING, USER_HOLD_MARK)
+    ] * 3
     assert world.holds.read() == {}
 
 
@@ -358,7 +366,7 @@ async def test_a_controller_that_is_stopped_sees_to_the_last_holds_first(tmp_pat
             controller.stop()
             await running
     # Then the hold is the user's
-    assert slurm.job(key.job_id).admin_comment == USER_HOLD_MARK
+    assert without_birthmark(slurm.job(key.job_id).admin_comment) == USER_HOLD_MARK
 
 
 # --- taken back
@@ -409,7 +417,7 @@ async def with_both_marks(world):
     when(world, "mark", lambda: world.slurm.user_release(key.job_id))
     world.slurm.faults.lose_request("unmark")
     await world.turn()
-    assert world.slurm.job(key.job_id).admin_comment.split() == [HOLD_MARK, USER_HOLD_MARK]
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment).split() == [HOLD_MARK, USER_HOLD_MARK]
     return key
 
 
@@ -467,10 +475,10 @@ async def test_a_hold_that_ended_while_the_controller_was_away_is_not_the_users_
     world.restart()
     if comes_back:
         await world.go_on(3)
-        assert world.slurm.job(key.job_id).admin_comment == ""
+        assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == ""
     # When it is stopped for another
     assert await world.slurm.client.requeue_hold([key]) == {}
-    assert world.slurm.job(key.job_id).admin_comment == HOLD_MARK
+    assert without_birthmark(world.slurm.job(key.job_id).admin_comment) == HOLD_MARK
     # Then Headway starts it again
     await world.go_on(150)
     assert world.phase(key) is Phase.RUNNING
@@ -486,7 +494,10 @@ async def test_a_mark_of_a_running_job_that_its_user_holds_stays(world):
     world.alive = True
     world.restart()
     await world.go_on(3)
-    assert (world.phase(key), world.slurm.job(key.job_id).admin_comment) == (Phase.RUNNING, USER_HOLD_MARK)
+    assert (world.phase(key), without_birthmark(world.slurm.job(key.job_id).admin_comment)) == (
+        Phase.RUNNING,
+        USER_HOLD_MARK,
+    )
 
 
 async def test_after_many_holds_and_releases_the_users_last_request_counts(world):
@@ -679,6 +690,67 @@ def test_a_file_tells_its_job_whatever_the_clock_was_set_to(record, theirs, cloc
     assert settled({"7": hold}, snapshot(record)) == (set() if theirs else {"7"})
 
 
+AGAIN = HELD.key._replace(submit_time_s=SUBMITTED_S + 90)
+BORN = replace(HELD, admin_comment=f"{BIRTHMARK}abc {HOLD_MARK}")
+
+
+@pytest.mark.parametrize(
+    ("record", "theirs"),
+    [
+        (BORN, True),
+        (replace(BORN, key=AGAIN, restarts=1), True),
+        (replace(BORN, key=AGAIN), True),
+        (replace(BORN, key=AGAIN, user_id=1002), False),
+        (replace(BORN, admin_comment=f"{BIRTHMARK}abd {HOLD_MARK}"), False),
+        (replace(BORN, key=AGAIN, restarts=2, admin_comment=f"{BIRTHMARK}abd {HOLD_MARK}"), False),
+        # an operator has overwritten the comment, or no controller was there at the submission: as without birthmarks
+        (replace(HELD, key=AGAIN, restarts=1), True),
+        (replace(HELD, key=AGAIN), False),
+    ],
+)
+@pytest.mark.parametrize("name", ["7", "7_1"])
+def test_where_job_and_hold_have_birthmarks_these_tell_the_job(name, record, theirs):
+    record = replace(record, key=record.key._replace(job_id=name), array_job_id=7 if name == "7_1" else None)
+    assert is_held_by_user(record, {"7": Hold(SUBMITTED_S + 5.0, SUBMITTED_S, 1, 1001, "abc")}) == theirs
+
+
+RUNS_AGAIN = replace(BORN, key=AGAIN, restarts=1, held=False, phase=Phase.RUNNING, start_time_s=SUBMITTED_S + 100.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "born", "left"),
+    [
+        (RUNS_AGAIN, "abc", True),  # a release that was under way has ended the hold
+        (replace(RUNS_AGAIN, admin_comment=f"{BIRTHMARK}abc"), "abc", True),
+        (
+            replace(RUNS_AGAIN, admin_comment=f"{BIRTHMARK}abc {USER_HOLD_MARK}"),
+            "abc",
+            False,
+        ),  # an operator released it
+        (
+            replace(RUNS_AGAIN, start_time_s=SUBMITTED_S + 3.0),
+            "abc",
+            False,
+        ),  # it was held as it ran, and released since
+        (replace(RUNS_AGAIN, start_time_s=None), "abc", False),
+        (replace(RUNS_AGAIN, held=True, start_time_s=SUBMITTED_S + 3.0), "abc", True),
+        (RUNS_AGAIN, "abd", False),
+        (RUNS_AGAIN, "", False),  # not certain
+        (replace(RUNS_AGAIN, admin_comment=HOLD_MARK), "abc", False),
+    ],
+)
+def test_a_hold_of_a_job_that_was_requeued_and_runs_again_is_for_its_next_run(record, born, left):
+    holds = {"7": Hold(SUBMITTED_S + 5.0, SUBMITTED_S, 0, 1001, born)}
+    assert settled(holds, snapshot(record)) == (set() if left else {"7"})
+
+
+def test_a_hold_that_headway_writes_itself_has_the_birthmark():
+    key = HELD.key._replace(job_id="7_1")
+    task = replace(BORN, key=key, array_job_id=7, phase=Phase.RUNNING, user_id=1001)
+    hold = Hold(SUBMITTED_S + 5.0, SUBMITTED_S, 0, 1001, "abc")
+    assert own_holds({"7": hold}, [task]) == {"7_1": hold}
+
+
 def test_a_hold_of_a_whole_array_is_for_its_tasks_whether_they_were_requeued_or_not():
     task = replace(HELD, key=HELD.key._replace(job_id="7_1"), array_job_id=7)
     hold = {"7": Hold(SUBMITTED_S - 60.0, SUBMITTED_S)}
@@ -693,6 +765,10 @@ def test_a_hold_of_a_whole_array_is_for_its_tasks_whether_they_were_requeued_or_
     [
         (b"1700000015 3 1001\n", (1700000015, 3, 1001)),
         (b"1700000015 3 1001", (1700000015, 3, 1001)),
+        (b"1700000015 3 1001 rk2t9a0f\n", (1700000015, 3, 1001, "rk2t9a0f")),
+        (b"1700000015 3 1001 Rk2\n", (None, 0, None)),
+        (b"1700000015 3 1001 rk2 t9\n", (None, 0, None)),
+        (b"1700000015 3 1001 " + b"a" * 17 + b"\n", (None, 0, None)),
         (b"", (None, 0, None)),
         (b"1700000015 3\n", (None, 0, None)),
         (b"-5 3 1001\n", (None, 0, None)),
@@ -710,7 +786,7 @@ def test_a_file_says_which_job_it_is_for(tmp_path, text, job):
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path):
     folder = HoldFolder(tmp_path)
-    for hold in (Hold(500.0, 400, 0, 1001), Hold(500.0, 450, 1, 1001), Hold(500.0)):
+    for hold in (Hold(500.0, 400, 0, 1001), Hold(500.0, 450, 1, 1001, "rk2t9a0f"), Hold(500.0)):
         folder.write("12", hold)
         assert folder.read() == {"12": hold} == HoldFolder(tmp_path).read()
     assert [path.name for path in tmp_path.iterdir()] == ["12"]
@@ -722,7 +798,7 @@ def test_what_is_no_ordinary_file_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("1700000015 3 1001\n")
     (tmp_path / "14").mkdir()
     assert {name: hold[1:] for name, hold in HoldFolder(tmp_path).read().items()} == dict.fromkeys(
-        ("12", "13", "14"), (None, 0, None)
+        ("12", "13", "14"), (None, 0, None, "")
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import JobKey, Phase, ResourceRequest
-from controller.state.identity import may_be_same
+from controller.slurm.client import BIRTHMARK, HOLD_MARK, JobKey, Phase, ResourceRequest
+from controller.state.identity import is_another, may_be_same
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
 from tests.unit.controller.examples.build import job, request
@@ -52,6 +52,18 @@ def pin(*gpus: int) -> PinRecord:
 )
 def test_a_job_is_followed_by_the_request_that_it_shows(shown: ResourceRequest, ledger: Ledger) -> None:
     assert may_be_same(job("1", submit=200, restarts=1, request=shown), OLD, ledger)
+
+
+@pytest.mark.parametrize(
+    ("born", "of_pin", "same"), [("a1", "a1", True), ("b2", "a1", False), ("", "a1", True), ("b2", "", True)]
+)
+def test_a_job_with_another_birthmark_than_the_pinned_one_is_another_job(born: str, of_pin: str, same: bool) -> None:
+    again = job(
+        "1", submit=200, restarts=1, request=BOUND, admin_comment=f"{BIRTHMARK}{born} {HOLD_MARK}" if born else ""
+    )
+    ledger = known(TOTAL, replace(pin(4, 4), birthmark=of_pin))
+    assert may_be_same(again, OLD, ledger) == same
+    assert is_another(again, OLD, ledger) == (not same)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from controller.slurm.client import PIN_MARK, JobKey, Phase, Pin
 from controller.slurm.embedded import Submission, sbatch_request
 from controller.state.preemption import RelocationConstraint
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 
 
@@ -43,7 +44,7 @@ async def placed(world: World) -> JobKey:
     await world.turn()
     await world.clock.advance(1)
     job = world.slurm.job(key.job_id)
-    assert (job.admin_comment, job.held) == (PIN_MARK, False)
+    assert (without_birthmark(job.admin_comment), job.held) == (PIN_MARK, False)
     return key
 
 

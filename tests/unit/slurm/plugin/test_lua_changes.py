@@ -299,6 +299,17 @@ def test_a_release_takes_the_hold_out_of_the_folder(plugin: LuaPlugin, lease: st
         ({"submit_time": 1700000015, "restart_cnt": 2}, "1700000015 2 1001\n"),
         ({"submit_time": 1700000015}, "1700000015 0 1001\n"),
         ({"restart_cnt": 2}, ""),
+        (
+            {"submit_time": 1700000015, "admin_comment": "x headway:id=rk2t9a0f headway:hold"},
+            "1700000015 0 1001 rk2t9a0f\n",
+        ),
+        # a site's script had copied the comment of another job
+        (
+            {"submit_time": 1700000015, "admin_comment": "headway:id=a headway:id=b headway:hold"},
+            "1700000015 0 1001 b\n",
+        ),
+        ({"submit_time": 1700000015, "admin_comment": "headway:id=A/../b headway:hold"}, "1700000015 0 1001\n"),
+        ({"submit_time": 1700000015, "admin_comment": f"headway:id={'a' * 17} headway:hold"}, "1700000015 0 1001\n"),
     ],
 )
 def test_a_hold_says_which_job_it_is_for(plugin: LuaPlugin, record: dict[str, object], text: str) -> None:
@@ -426,7 +437,7 @@ def test_a_begin_time_from_the_submission_counts(plugin: LuaPlugin) -> None:
 
     answer = plugin.modify({"admin_comment": submitted.job["admin_comment"]}, priority=RELEASE)
 
-    assert submitted.job["admin_comment"] == f"headway:user-hold headway:begin={later}"
+    assert submitted.admin_comment == f"headway:user-hold headway:begin={later}"
     assert answer.job["begin_time"] == str(later)
 
 

@@ -169,7 +169,7 @@ def test_a_begin_time_that_has_passed_is_none(plugin: LuaPlugin) -> None:
 
 
 def test_other_tools_keep_what_they_wrote_into_the_admin_comment(plugin: LuaPlugin) -> None:
-    comment = plugin.submit(features="slow", admin_comment="ticket=42").job["admin_comment"]
+    comment = plugin.submit(features="slow", admin_comment="ticket=42").admin_comment
 
     assert comment.startswith("ticket=42 headway:check=")
 
@@ -211,7 +211,7 @@ def test_a_new_lease_allows_more_checks(plugin: LuaPlugin) -> None:
 
 
 def test_a_hold_by_the_user_stays_one_with_conditions(plugin: LuaPlugin) -> None:
-    assert plugin.submit(features="slow", priority=0).job["admin_comment"] == "headway:user-hold"
+    assert plugin.submit(features="slow", priority=0).admin_comment == "headway:user-hold"
 
 
 @pytest.mark.parametrize("other", [{"script": None}, {"partition": "other"}, {"tres_per_node": None}])

@@ -36,14 +36,14 @@ def test_a_word_in_the_comment_is_passed_on_to_the_nodes(
     answer = plugin.submit(NOTES_ENVIRONMENT, comment=comment, partition=partition, environment=Bare("environment"))
 
     assert answer.logged("env") == noted
-    assert (answer.job.get("admin_comment") == "headway:hold") == (partition == "dl")
+    assert (answer.admin_comment == "headway:hold") == (partition == "dl")
 
 
 def test_a_slurm_that_gives_no_environment_holds_the_job_all_the_same(plugin: LuaPlugin) -> None:
     fixed = "local environment = setmetatable({}, {__newindex = function() error('read-only') end})"
     answer = plugin.submit(fixed, comment="headway=off", environment=Bare("environment"))
 
-    assert answer.job["admin_comment"] == "headway:hold"
+    assert answer.admin_comment == "headway:hold"
     assert "read-only" in answer.logged("error")
 
 
@@ -78,7 +78,7 @@ def test_its_user_hears_of_an_unknown_option_at_submission(
     said = answer.logged("user")
     assert f"have no effect: {unknown}. Headway knows off, preemptible" in said if unknown else said == ""
     assert answer.job.get("comment") == comment  # the job is submitted as it was written
-    assert (answer.job.get("admin_comment") == "headway:hold") == (partition == "dl")
+    assert (answer.admin_comment == "headway:hold") == (partition == "dl")
     # by the same rules, the controller says so in `headway why`
     assert bool(read_user_options(comment or "").unknown) == bool(unknown)
 
@@ -199,7 +199,7 @@ def test_jobs_of_srun_and_salloc_get_the_word_too(plugin: LuaPlugin, script: str
 def test_an_error_over_options_holds_the_job_all_the_same(plugin: LuaPlugin) -> None:
     answer = plugin.submit(spank_job_env=True)
 
-    assert (answer.code, answer.job["admin_comment"]) == (0, "headway:hold")
+    assert (answer.code, answer.admin_comment) == (0, "headway:hold")
     assert "headway: options" in answer.logged("error")
 
 

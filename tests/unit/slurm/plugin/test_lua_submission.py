@@ -1,6 +1,7 @@
 """job_submit.lua: which jobs are held at their submission, and that it fails open."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -31,7 +32,7 @@ pytestmark = NO_LUA
 def test_a_batch_job_with_gpus_in_any_form_is_held(plugin: LuaPlugin, pipe: Pipe, request_: dict[str, str]) -> None:
     answer = plugin.submit(**request_)
 
-    assert (answer.code, answer.job["priority"], answer.job["admin_comment"]) == (0, "0", "headway:hold")
+    assert (answer.code, answer.job["priority"], answer.admin_comment) == (0, "0", "headway:hold")
     assert pipe.lines() == ["submit"]
 
 
@@ -78,13 +79,44 @@ def test_without_a_default_partition_nothing_is_held(plugin: LuaPlugin) -> None:
 def test_other_tools_keep_what_they_wrote_into_the_admin_comment(plugin: LuaPlugin) -> None:
     answer = plugin.submit(admin_comment="ticket=42 cost:7")
 
-    assert answer.job["admin_comment"] == "ticket=42 cost:7 headway:hold"
+    assert answer.admin_comment == "ticket=42 cost:7 headway:hold"
+
+
+MANY_JOBS = """
+for _ = 1, 2000 do
+    local job = {script = "x", tres_per_node = "gres:gpu:1", priority = 4294967294, het_job_offset = 4294967294}
+    slurm_job_submit(job, {dl = {flag_default = 1}}, 1001)
+    print(string.match(job.admin_comment, "^headway:id=(%w+) headway:hold$"))
+end
+"""
+
+
+def test_no_job_has_the_birthmark_of_another_one(plugin: LuaPlugin) -> None:
+    """Also when slurmctld starts anew, and within one second."""
+    words = [word for _ in range(3) for word in plugin.lua(MANY_JOBS)]
+
+    assert {re.fullmatch("[0-9a-z]{8}", word) is not None for word in words} == {True}
+    assert len(words) == 6000
+    assert len(set(words)) > 5000, "in one second there are 46,656"
+    firsts = {plugin.lua(MANY_JOBS.replace("2000", "1"))[0] for _ in range(10)}
+    assert len(firsts) == 10
+
+
+@pytest.mark.parametrize("request_", [{}, {"priority": 0}, {"tres_per_node": "gres:gpu:9"}])
+def test_every_job_that_gets_a_mark_gets_a_birthmark(plugin: LuaPlugin, request_: dict[str, object]) -> None:
+    assert "headway:id=" in plugin.submit(**request_).job["admin_comment"]
+
+
+def test_a_birthmark_that_was_copied_from_another_job_does_not_count(plugin: LuaPlugin) -> None:
+    copied = plugin.submit(admin_comment="headway:id=abc").job["admin_comment"]
+
+    assert re.fullmatch(r"headway:id=abc headway:id=[0-9a-z]{8} headway:hold", copied)
 
 
 def test_the_users_own_hold_is_marked_as_theirs(plugin: LuaPlugin, pipe: Pipe) -> None:
     answer = plugin.submit(priority=0)
 
-    assert answer.job["admin_comment"] == "headway:user-hold"
+    assert answer.admin_comment == "headway:user-hold"
     assert pipe.lines() == []
 
 
@@ -204,7 +236,7 @@ def test_without_the_size_of_a_partition_every_job_is_held(plugin: LuaPlugin) ->
 def test_a_hold_by_the_user_stays_one_whatever_the_size(plugin: LuaPlugin) -> None:
     plugin.beat(sizes=SIZES)
 
-    assert plugin.submit(tres_per_node="gres:gpu:9", priority=0).job["admin_comment"] == "headway:user-hold"
+    assert plugin.submit(tres_per_node="gres:gpu:9", priority=0).admin_comment == "headway:user-hold"
 
 
 # --- the wake pipe

@@ -17,6 +17,7 @@ from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
 from controller.slurm.client import HOLD_MARK, Failures, JobKey, Phase
 from controller.slurm.embedded import sbatch_request
 from controller.state.journal_salvage import read_originals, read_placed
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 
 
@@ -58,7 +59,12 @@ class Away(World):
         self.slurm.node_down(min(before))
         await self.clock.advance(200)
         job = self.slurm.job(key.job_id)
-        assert (job.phase, job.held, job.admin_comment, job.restarts) == (Phase.PENDING, False, "", 1)
+        assert (job.phase, job.held, without_birthmark(job.admin_comment), job.restarts) == (
+            Phase.PENDING,
+            False,
+            "",
+            1,
+        )
         assert set(job.request.required_nodes) == before, "Slurm keeps the nodes of the placement"
         (again,) = [job.key for job in (await self.slurm.client.snapshot()).jobs if job.key.job_id == key.job_id]
         return again, before
@@ -78,7 +84,7 @@ async def test_a_placed_job_leaves_its_dead_node_without_a_controller(world: Awa
 
     assert report == WatchdogReport(away=True, released=(key,))
     job = world.slurm.job(key.job_id)
-    assert (job.phase, job.admin_comment) == (Phase.RUNNING, "")
+    assert (job.phase, without_birthmark(job.admin_comment)) == (Phase.RUNNING, "")
     assert min(before) not in world.nodes(key)
     # and nothing is left to do
     assert await world.look() == WatchdogReport(away=True)
@@ -112,7 +118,7 @@ async def test_a_hold_of_the_user_counts(world: Away) -> None:
 
     assert await world.look() == WatchdogReport(away=True)
     job = world.slurm.job(key.job_id)
-    assert (job.held, job.admin_comment) == (True, "")
+    assert (job.held, without_birthmark(job.admin_comment)) == (True, "")
 
 
 @pytest.mark.parametrize("verb", ["hold", "unpin", "release"])
@@ -155,7 +161,7 @@ async def test_a_controller_that_is_back_meanwhile_gets_the_job(world: Away, mon
     _around(monkeypatch, world, "hold", comes_back)
     assert await world.clock.run(watchdog.check()) == WatchdogReport(away=False)
     job = world.slurm.job(key.job_id)
-    assert (job.held, job.admin_comment) == (True, HOLD_MARK)
+    assert (job.held, without_birthmark(job.admin_comment)) == (True, HOLD_MARK)
     world.come_back()
     await world.go_on(10)
     assert world.phase(key) is Phase.RUNNING

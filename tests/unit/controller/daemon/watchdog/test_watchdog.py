@@ -37,6 +37,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import Hold, HoldFolder
+from tests.birthmarks import without_birthmark
 
 
 class House:
@@ -125,7 +126,7 @@ async def test_a_job_whose_reservation_has_ended_is_left_to_its_user(house: Hous
     house.slurm.expire_reservation("exam")
     assert (await house.look()).released == ()
     job = house.slurm.job(key.job_id)
-    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    assert (job.phase, job.held, without_birthmark(job.admin_comment)) == (Phase.PENDING, True, USER_HOLD_MARK)
     house.slurm.user_release(key.job_id)
     await house.clock.advance(30)
     assert house.slurm.job(key.job_id).phase is Phase.RUNNING
@@ -162,7 +163,7 @@ async def test_a_released_job_that_is_bound_to_nodes_keeps_the_mark_of_placed_on
     await house.die()
 
     assert await house.look() == WatchdogReport(away=True)
-    assert house.slurm.job(key.job_id).admin_comment == PIN_MARK
+    assert without_birthmark(house.slurm.job(key.job_id).admin_comment) == PIN_MARK
 
 
 async def test_a_users_own_hold_stays(house: House) -> None:
@@ -187,7 +188,7 @@ async def test_a_users_hold_that_the_controller_has_not_handled_becomes_the_user
 
     assert await house.look() == WatchdogReport(away=True, released=(other,))
     job = house.slurm.job(key.job_id)
-    assert (job.held, job.admin_comment, job.request.required_nodes) == (True, USER_HOLD_MARK, ())
+    assert (job.held, without_birthmark(job.admin_comment), job.request.required_nodes) == (True, USER_HOLD_MARK, ())
     house.slurm.user_release(key.job_id)
     await house.clock.advance(30)
     assert house.slurm.job(key.job_id).phase is Phase.RUNNING
@@ -267,7 +268,7 @@ async def test_a_hold_that_a_controller_handed_over_while_the_watchdog_released_
     await house.clock.advance(30)
 
     job = house.slurm.job(key.job_id)
-    assert (job.held, job.admin_comment) == (True, USER_HOLD_MARK)
+    assert (job.held, without_birthmark(job.admin_comment)) == (True, USER_HOLD_MARK)
     assert house.slurm.job(other.job_id).phase is Phase.RUNNING
     house.slurm.user_release(key.job_id)  # it is its user's own
 
@@ -301,7 +302,7 @@ async def test_a_hold_that_came_during_a_release_that_ended_early_is_kept(
     # then the job is held, and it is its user's
     job = house.slurm.job(key.job_id)
     assert key not in report.released
-    assert (job.held, job.admin_comment) == (True, USER_HOLD_MARK)
+    assert (job.held, without_birthmark(job.admin_comment)) == (True, USER_HOLD_MARK)
     house.slurm.user_release(key.job_id)
 
 
@@ -606,7 +607,7 @@ async def test_a_job_that_a_controller_holds_again_meanwhile_keeps_its_mark(
 
     # then that controller finds it as its own
     job = house.slurm.job(key.job_id)
-    assert (job.held, job.admin_comment) == (True, HOLD_MARK)
+    assert (job.held, without_birthmark(job.admin_comment)) == (True, HOLD_MARK)
 
 
 async def test_an_error_costs_one_run_of_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.lease import Lease, write_lease
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase, birthmark_of
 from controller.slurm.embedded import (
     ClusterDescription,
     PartitionDescription,
@@ -23,6 +23,7 @@ from controller.slurm.embedded import (
 )
 from controller.slurm.embedded.opening import pipe_writer
 from controller.slurm.user_holds import HoldFolder
+from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.embedded import Lab
 
 
@@ -49,8 +50,23 @@ async def test_managed_jobs_are_held_and_marked() -> None:
     key = lab.sbatch(admin_comment="billing=7")
     await lab.pass_time(10)
     job = lab.job(key)
-    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, f"billing=7 {HOLD_MARK}")
+    assert (job.phase, job.held, without_birthmark(job.admin_comment)) == (
+        Phase.PENDING,
+        True,
+        f"billing=7 {HOLD_MARK}",
+    )
     assert lab.woken == ["submit"]
+
+
+async def test_a_job_that_gets_the_id_of_a_lost_one_has_another_birthmark() -> None:
+    lab = Managed()
+    first = birthmark_of(lab.job(lab.sbatch()).admin_comment)
+    lab.slurm.crash_slurmctld(1, away_s=0.0)
+    lab.sbatch()
+    lab.sbatch(array=(0, 1))
+    second, *tasks = [birthmark_of(lab.slurm.job(job_id).admin_comment) for job_id in ("1", "2_0", "2_1")]
+    assert len({first, second, *tasks} - {""}) == 3
+    assert tasks[0] == tasks[1]
 
 
 async def test_every_task_of_an_array_is_held() -> None:
@@ -112,7 +128,7 @@ async def test_with_a_stale_lease_users_can_release() -> None:
 async def test_a_users_own_hold_is_marked_and_its_release_leaves_headway_five_seconds() -> None:
     lab = Managed()
     key = lab.sbatch(hold=True)
-    assert lab.job(key).admin_comment == USER_HOLD_MARK
+    assert without_birthmark(lab.job(key).admin_comment) == USER_HOLD_MARK
     lab.slurm.user_release(key.job_id)
     assert lab.woken == ["submit", f"user-release {key.job_id}"]
     await lab.pass_time(4)
@@ -136,7 +152,7 @@ async def test_headway_can_hold_before_the_five_seconds_are_over() -> None:
     assert await lab.client.unmark([key], USER_HOLD_MARK) == {}
     await lab.pass_time(10)
     job = lab.job(key)
-    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, HOLD_MARK)
+    assert (job.phase, job.held, without_birthmark(job.admin_comment)) == (Phase.PENDING, True, HOLD_MARK)
 
 
 async def test_a_users_hold_of_a_job_that_headway_holds_goes_to_the_controller() -> None:
@@ -193,7 +209,9 @@ async def test_users_holds_are_written_down_and_taken_back(tmp_path: Path) -> No
     lab = Managed(holds=holds)
     key = lab.sbatch()
     lab.slurm.user_hold(key.job_id)
-    assert set(holds.read()) == {key.job_id}
+    found = holds.read()
+    assert set(found) == {key.job_id}
+    assert found[key.job_id].birthmark == birthmark_of(lab.job(key).admin_comment) != ""
     lab.slurm.user_release(key.job_id)
     assert holds.read() == {}
     assert lab.job(key).held, "the job still waits for Headway"
