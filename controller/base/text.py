@@ -50,6 +50,11 @@ def rate(steps_per_s: float) -> str:
     return f"{steps_per_s:.3g}" if steps_per_s < 1000 else f"{steps_per_s:.0f}"
 
 
+def gpu_hours(hours: float) -> str:
+    """Return "2.5 GPU hours": three significant digits, and whole hours from 1,000 on."""
+    return f"{rate(hours)} GPU hours"
+
+
 def clock_time(time_s: float) -> str:
     """Return the local date and time of day, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))

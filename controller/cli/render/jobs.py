@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from controller.base.fact_text import shown_fact
 from controller.base.start_text import past_of_all, start_range
 from controller.base.text import clock_time, duration, shortened
 from controller.cli.render.terminal import (
@@ -35,9 +36,6 @@ STATE_COLOURS = {
 _WIDTHS = {"USER": 8, "NAME": 12, "PLACEMENT": 20}
 _NARROW_WIDTHS = {"USER": 8, "NAME": 8}
 """Maximum widths on a terminal."""
-_TIMES = ("_time_s", "_since_s", "_start_s")
-_RATE, _SECONDS = "_per_s", "_s"
-"""Ends of the names of facts: seconds since the Unix epoch; rates; seconds."""
 
 
 def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
@@ -108,18 +106,13 @@ def show_explanation(found: admin_pb2.Explanation) -> None:
 
 
 def shown_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the names and values of `why` as people read them: times of day, durations in words. JSON has the numbers.
-
-    The identity of the snapshot is left out, because only a comparison of logs needs it.
-    """
-    return [_shown(name, facts[name]) for name in sorted(facts) if not name.startswith("snapshot_")]
+    """Return the names and values of `why` as people read them: times of day, durations in words. JSON has the numbers."""
+    found = (shown_fact(name, facts[name]) for name in sorted(facts))
+    return [(fact.label, fact.text if fact.time_s is None else _clock(fact.time_s)) for fact in found if fact]
 
 
-def _shown(name: str, value: str) -> tuple[str, str]:
-    label = name.replace("_", " ")
-    if name.endswith(_RATE) or not name.endswith(_SECONDS):
-        return label, value
+def _clock(time_s: float) -> str:
     try:
-        return label.removesuffix(" s"), (clock_time if name.endswith(_TIMES) else duration)(float(value))
-    except (ValueError, OverflowError):
-        return label, value  # a newer controller may have another form
+        return clock_time(time_s)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_s:g}"  # no year of the calendar
