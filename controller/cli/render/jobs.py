@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.base.fact_text import shown_fact
 from controller.base.start_text import past_of_all, start_range
+from controller.base.step_text import steps_phrase, steps_short
 from controller.base.text import clock_time, duration, shortened
 from controller.cli.render.terminal import (
     is_narrow,
@@ -69,7 +70,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
             safe_text(str(entry.num_gpus)),
             safe_text(shortened(wait) if narrow else wait),
             *((safe_text(starts_in(entry, now_s)),) if estimated else ()),
-            *map(safe_text, (where_or_why(entry, now_s),) if narrow else (entry.placement, entry.why)),
+            *map(safe_text, (where_or_why(entry, now_s),) if narrow else (entry.placement, _with_steps(entry))),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
@@ -78,11 +79,30 @@ def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
 
 
 def where_or_why(entry: admin_pb2.QueueEntry, now_s: float) -> str:
-    """Return the placement of a job; without one its estimated start, and the phrase, not the sentence, on what it waits for."""
+    """Return the placement of a job, behind what it has done of its steps where that is known.
+
+    Without a placement: its estimated start, and the phrase, not the sentence, on what it waits for.
+    """
     if entry.placement:
-        return entry.placement
+        return f"{steps_short(*_steps(entry))}; {entry.placement}" if entry.HasField("steps") else entry.placement
     why = entry.waits_for or entry.why
     return f"starts in {shortened(starts_in(entry, now_s))}; {why}" if entry.HasField("start") else why
+
+
+def place_and_steps(entry: admin_pb2.QueueEntry) -> str:
+    """Return the placement of a job, behind its steps where these are known; without a placement, why it has none."""
+    if entry.placement and entry.HasField("steps"):
+        return f"{steps_phrase(*_steps(entry))}; {entry.placement}"
+    return entry.placement or entry.why
+
+
+def _with_steps(entry: admin_pb2.QueueEntry) -> str:
+    """Return the sentence on the job, behind its steps where these are known."""
+    return f"{steps_phrase(*_steps(entry))}; {entry.why}" if entry.HasField("steps") else entry.why
+
+
+def _steps(entry: admin_pb2.QueueEntry) -> tuple[int, int | None]:
+    return entry.steps, entry.steps_in_all if entry.HasField("steps_in_all") else None
 
 
 def starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:

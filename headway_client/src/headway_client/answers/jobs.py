@@ -10,6 +10,7 @@ from headway_client.answers.fields import (
     maybe_real,
     maybe_sub,
     maybe_u32,
+    maybe_u64,
     real,
     text,
     text_table,
@@ -74,6 +75,10 @@ class QueueEntry(Message):
     """Idle GPUs in its newest window; None = not measured."""
     start: StartEstimate | None = maybe_sub(16, StartEstimate)
     """When it will start; None = it does not wait, or there is no estimate."""
+    steps: int | None = maybe_u64(17)
+    """Optimizer steps that it has made in all runs; None = it does not run, or they are not known."""
+    steps_in_all: int | None = maybe_u64(18)
+    """Optimizer steps that it trains in all, as its user has said (`headway=steps:N`); None = not given."""
 
 
 @dataclass(frozen=True)
