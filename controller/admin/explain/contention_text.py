@@ -25,10 +25,9 @@ def _idle_text(found: Contention) -> str:
     idle, gpus = found.window.idle_gpus, found.window.shape.gpus
     if not idle:
         return ""
-    were = "was" if idle == 1 else "were"
     return (
-        f" {idle} of its {count(gpus, 'GPU')} {were} idle in the newest window: ask for as many GPUs as the script uses, and check "
-        "that every rank has one of its own."
+        f" {idle} of its {count(gpus, 'GPU')} had no process of it in the newest window: ask for as many GPUs as the script uses, "
+        "and check that every rank has one of its own."
     )
 
 

@@ -43,7 +43,7 @@ def _lines(console: Console, found: admin_pb2.JobSummary) -> list[tuple[str, str
     if found.HasField("contention_loss"):
         lines.append(("contention", _contention(found)))
     if found.HasField("idle_gpu_hours"):
-        lines.append(("idle", gpu_hours(found.idle_gpu_hours)))
+        lines.append(("idle", f"{gpu_hours(found.idle_gpu_hours)} without a process of it on the GPU"))
     if found.HasField("energy_kwh"):
         lines.append(("energy", f"{three_digits(found.energy_kwh)} kWh of its GPUs"))
     if found.hint:

@@ -513,7 +513,7 @@ class QueueEntry(_message.Message):
     slowdown_confidence: _builtins.float
     """From 0 to 1."""
     idle_gpus: _builtins.int
-    """Idle GPUs in that window; left out = not measured."""
+    """Its GPUs on which it had no process in that window; left out = not measured."""
     steps: _builtins.int
     """Optimizer steps that it has made in all runs, as agents report them; left out = it does not run, or not known."""
     steps_in_all: _builtins.int
@@ -903,7 +903,7 @@ class JobSummary(_message.Message):
     contention_loss: _builtins.float
     """Share of its speed that it lost to jobs beside it, from 0 to 1, over the windows in which its speed alone is known."""
     idle_gpu_hours: _builtins.float
-    """Time of its GPUs in which they were idle, hours."""
+    """Time of its GPUs in which no process of it was on them, hours."""
     hint: _builtins.str
     """One sentence for its user when something was wasted; empty = nothing known."""
     energy_kwh: _builtins.float

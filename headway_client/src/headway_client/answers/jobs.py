@@ -72,7 +72,7 @@ class QueueEntry(Message):
     beside: tuple[str, ...] = texts(14)
     """Ids of jobs that share a link or host with it."""
     idle_gpus: int | None = maybe_u32(15)
-    """Idle GPUs in its newest window; None = not measured."""
+    """Its GPUs on which it had no process in its newest window; None = not measured."""
     start: StartEstimate | None = maybe_sub(16, StartEstimate)
     """When it will start; None = it does not wait, or there is no estimate."""
     steps: int | None = maybe_u64(17)
