@@ -15,7 +15,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, Iterable, List, Optional
 
 _log = logging.getLogger("headway_job")
 _MAX_CHARS = 400
@@ -92,8 +92,13 @@ _writer = LineWriter()
 
 def write_line(text: str) -> None:
     """Write one line. Where standard error is closed or full, it is left out."""
-    shown = "".join(sign if sign.isprintable() else "?" for sign in text)[:_MAX_CHARS]
-    _writer.put(partial(_write, f"headway: {shown}\n"))
+    write_lines([text])
+
+
+def write_lines(texts: Iterable[str]) -> None:
+    """Write lines that belong together."""
+    shown = ("".join(sign if sign.isprintable() else "?" for sign in text)[:_MAX_CHARS] for text in texts)
+    _writer.put(partial(_write, "".join(f"headway: {line}\n" for line in shown)))
 
 
 def log(level: int, message: str, *args: Any) -> None:
