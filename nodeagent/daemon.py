@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,6 +137,11 @@ class NodeAgent:
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
         """Call a save off, and let the ranks that are paused for it train on."""
         self.save_service.request_go_on(save_id, job_id, restart)
+
+    def give_report(self, job_id: int, restart: int, lines: Sequence[str]) -> None:
+        """Give the processes of the job that write a report at their end what the controller knows."""
+        for connection in self.jobs.reporting(job_id, restart):
+            self.job_socket.give_report(connection, lines)
 
     # ---- running
 

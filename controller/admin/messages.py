@@ -11,10 +11,13 @@ from controller.admin.explain.explain import Explained, brief, state_word
 from controller.admin.explain.wait_reason import reason_of
 from controller.base.lease import is_stale, read_lease
 from controller.base.start_text import start_sentence
+from controller.base.step_text import steps_sentence
 from controller.base.text import clip
 from controller.base.watchdog_mark import is_silent, last_check_s
 from controller.forecast.estimate import StartEstimate, Starts, no_starts
+from controller.observe.observer import StepsDone
 from controller.observe.role import Role, Standing
+from controller.observe.user_options import read_user_options
 from controller.preempt.budget import PreemptionBudget
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
@@ -169,7 +172,9 @@ def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
     return message
 
 
-def queue_entries(view: CycleView, now_s: float, starts: Starts = no_starts) -> Iterator[admin_pb2.QueueEntry]:
+def queue_entries(
+    view: CycleView, now_s: float, starts: Starts = no_starts, steps_done: StepsDone | None = None
+) -> Iterator[admin_pb2.QueueEntry]:
     """Yield every managed job that has not ended: waiting jobs in the policy's order, the others by time of submission."""
     last = len(view.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
@@ -183,6 +188,8 @@ def queue_entries(view: CycleView, now_s: float, starts: Starts = no_starts) -> 
         entry = _entry(view, job, shown, now_s)
         if shown.role is Role.WAITING and (estimate := starts(job.key)) is not None:
             entry.start.CopyFrom(_start(estimate))
+        if shown.role is Role.RUNNING and steps_done is not None and (done := steps_done(job)) is not None:
+            entry.steps = done
         yield entry
 
 
@@ -200,12 +207,23 @@ def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> adm
         why=brief(view, job, shown, now_s),
         waits_for=reason_of(shown),
     )
+    if (in_all := read_user_options(job.comment).steps) is not None:
+        entry.steps_in_all = in_all
     if shown.role is Role.RUNNING and (found := view.contention(job)) is not None:
         entry.idle_gpus = found.window.idle_gpus
         entry.beside.extend(view.beside(found))
         if found.sensitivity is not None:
             entry.slowdown, entry.slowdown_confidence = found.value, found.confidence
     return entry
+
+
+def add_steps(answer: admin_pb2.Explanation, job: SlurmJob, done: int, steps_per_s: float | None) -> None:
+    """Add the steps that a running job has made: as a sentence, and as numbers."""
+    in_all = read_user_options(job.comment).steps
+    answer.sentence += f" {steps_sentence(done, in_all, steps_per_s)}"
+    answer.facts["steps"] = str(done)
+    if in_all is not None:
+        answer.facts["steps_in_all"] = str(in_all)
 
 
 def _start(estimate: StartEstimate) -> admin_pb2.StartEstimate:

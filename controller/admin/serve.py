@@ -24,6 +24,7 @@ from controller.admin.call_limits import CallLimits
 from controller.admin.front import MOST, Front
 from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
 from controller.admin.report.job_notes import JobNotes
+from controller.admin.report.log_reports import LogReports
 from controller.admin.report.reports import Reports
 from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
@@ -72,11 +73,13 @@ async def serve_admin(
     web_uid: int | None = None,
     profiling: ProfileRequests | None = None,
     starts: Starts = no_starts,
+    log_reports: LogReports | None = None,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
     `group` may read (empty: every user may). Calls of `web_uid` may be for other users. Requests for changes are recorded in
-    `audit`; `notes` and `accounting` are for reports; `profiling` requests profiles of agents; `starts` has estimates of starts.
+    `audit`; `notes` and `accounting` are for reports; `profiling` requests profiles of agents; `starts` has estimates of starts;
+    `log_reports` sends reports to jobs.
     Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
@@ -98,7 +101,8 @@ async def serve_admin(
         servers.append(await _serve(public, folder / _INNER_STATUS, broken, limits[1]))
         for front in fronts:
             await front.start()
-        yield
+        async with _sending(controller, log_reports, viewer, notes):
+            yield
     finally:
         try:
             async with task_group() as ending:
@@ -109,6 +113,19 @@ async def serve_admin(
                 await fronts[0].close()
             finally:
                 await fronts[1].close()
+
+
+@asynccontextmanager
+async def _sending(
+    controller: ControllerView, log_reports: LogReports | None, viewer: Viewer, notes: JobNotes | None
+) -> AsyncIterator[None]:
+    """Send reports to jobs within the context, without Slurm's accounting: a slow database would delay users' own requests."""
+    if log_reports is None:
+        yield
+        return
+    reports = Reports(viewer, notes)
+    async with controller.tasks.running("log-reports", lambda: log_reports.run(viewer, reports)):
+        yield
 
 
 async def _serve(service: AdminService, path: Path, failed: Failed, limits: CallLimits) -> grpc.aio.Server:

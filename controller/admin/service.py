@@ -17,7 +17,7 @@ from controller.admin.explain.advice_text import with_advice, with_impairment
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
-from controller.admin.messages import add_start, decision_records, explanation, policy_info
+from controller.admin.messages import add_start, add_steps, decision_records, explanation, policy_info
 from controller.admin.own_jobs import is_own, only_own_entries, preemptions_for, without_others
 from controller.admin.preemption_messages import preemption_text
 from controller.admin.profile_calls import ProfileCalls
@@ -29,6 +29,7 @@ from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
 from controller.base.text import without_job_ids
 from controller.observe.role import Role
+from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only
@@ -93,11 +94,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
+        if found.state == Role.RUNNING.value and (job := view.find(job_id)) is not None:
+            self._add_steps(answer, view, job)
         if found.state == Role.WAITING.value and found.key is not None:
             estimate = self._viewer.starts(found.key)
             if estimate is not None:
                 add_start(answer, estimate, controller.clock.now())
         return answer if access.every_job else without_others(answer)
+
+    def _add_steps(self, answer: admin_pb2.Explanation, view: CycleView, job: SlurmJob) -> None:
+        done, measured = self._controller.preemptions.steps_done(job), view.contention(job)
+        if done is not None:
+            add_steps(answer, job, done, None if measured is None else measured.window.steps_per_s)
 
     async def GetReport(self, request: admin_pb2.GetReportRequest, context: _Context) -> admin_pb2.JobSummary:
         """Report what became of one job."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from controller.admin.explain.advice_text import advice_messages
 from controller.admin.explain.cycle_view import CycleView
@@ -106,12 +107,15 @@ class Viewer:
             return {}
         return {run: now(view.called(run.job_id), found, view.beside(found)) for run, found in known.items()}
 
+    def _entries(self, view: CycleView) -> Iterator[admin_pb2.QueueEntry]:
+        return queue_entries(view, self.controller.clock.now(), self.starts, self.controller.preemptions.steps_done)
+
     async def queue(self, view: CycleView) -> admin_pb2.Queue:
         """Return the queue. It is composed a hundred lines at a time, because ten thousand at once would delay decisions."""
         async with self._making:
             if self._queue is None or self._queue[0] is not view:
                 message = admin_pb2.Queue()
-                for number, entry in enumerate(queue_entries(view, self.controller.clock.now(), self.starts), start=1):
+                for number, entry in enumerate(self._entries(view), start=1):
                     message.entries.append(entry)
                     if number % _LINES_AT_ONCE == 0:
                         await asyncio.sleep(0)

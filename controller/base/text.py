@@ -45,9 +45,14 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def rate(steps_per_s: float) -> str:
-    """Return the number with three significant digits."""
-    return f"{steps_per_s:.3g}" if steps_per_s < 1000 else f"{steps_per_s:.0f}"
+def three_digits(number: float) -> str:
+    """Return the number with three significant digits, and all those before the decimal point: "5.4", "1234"."""
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
+
+
+def gpu_hours(hours: float) -> str:
+    """Return "2.5 GPU hours": three significant digits, and whole hours from 1,000 on."""
+    return f"{three_digits(hours)} GPU hours"
 
 
 def clock_time(time_s: float) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from controller.base.config import ControllerSettings, Mode
-from controller.base.text import duration, listed, rate
+from controller.base.text import duration, listed, three_digits
 from controller.contention.relocation import Relocation, Relocations
 from controller.observe.observer import Observation
 from controller.observe.role import Role
@@ -226,7 +226,7 @@ class _Judge:
     def _advice(self, run: RunKey, slow: RunKey, long: SlowRuns, place: Relocation) -> Advice:
         job, worst = self._job(run), self._measured[slow]
         pace = (
-            f"trains at {rate(worst.window.steps_per_s)} steps/s, {worst.value:.2f} times slower than alone (confidence "
+            f"trains at {three_digits(worst.window.steps_per_s)} steps/s, {worst.value:.2f} times slower than alone (confidence "
             f"{worst.confidence:.0%}), for {duration(long[slow].lasted_s)} now"
         )
         beside = f"on {','.join(sorted(self._shared_nodes(run)))} beside {self._names(run)}"

@@ -13,6 +13,7 @@ import structlog
 from controller.admin.metrics.exporter import serve_metrics, serve_standby_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.report.job_notes import JobNotes
+from controller.admin.report.log_reports import LogReports
 from controller.admin.serve import serve_admin
 from controller.agents.profile_requests import ProfileRequests
 from controller.agents.service import serve_agents
@@ -172,6 +173,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             web_uid=web_uid(settings),
             profiling=profiling,
             starts=forecasts.of,
+            log_reports=None if agents is None else LogReports(agents, controller.clock.monotonic),
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))

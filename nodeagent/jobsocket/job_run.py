@@ -155,6 +155,13 @@ class JobRun:
         """Connected processes that have stepped."""
         return [process for process in self.processes.values() if process.connected and process.steps]
 
+    def reporting(self) -> tuple[int, ...]:
+        """Return the connections of processes that write a report at their end."""
+        items = self.processes.items()
+        return tuple(
+            number for number, each in items if each.connected and each.hello is not None and each.hello.report
+        )
+
     def add(self, connection: int, process: ReportingProcess) -> None:
         """Add a process. One that connects again was not lost after all."""
         for number, earlier in list(self.processes.items()):
@@ -261,6 +268,7 @@ class JobRun:
             num_ended=self.gone["ended"],
             num_lost=self.gone["lost"],
             claimed_job_ids=tuple(sorted(self.claims)),
+            report_wanted=bool(self.reporting()),
             checkpoint=_checkpoint(by_rank),
             started_ns=self.started_ns,
             loaded_ns=self.loaded_ns,

@@ -139,6 +139,11 @@ class JobRegistry:
         """Return all connections of the job, by rank."""
         return self._connections(job_id, lambda _process: True)
 
+    def reporting(self, job_id: int, restart: int) -> tuple[int, ...]:
+        """Return the connections of that run's processes that write a report at their end."""
+        run = self._runs.get(job_id)
+        return () if run is None or run.restart != restart else run.reporting()
+
     def processes(self) -> tuple[JobProcess, ...]:
         """Return every connected process that has sent a hello."""
         return tuple(

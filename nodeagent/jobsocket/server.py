@@ -16,7 +16,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +143,11 @@ class JobSocket:
         """Request that a process which paused for this save trains on. Return True when the request was sent."""
         found = self._connections.get(connection)
         return found is not None and self._send(found, frames.go_on_request(found.next_seq, save_id))
+
+    def give_report(self, connection: int, lines: Iterable[str]) -> bool:
+        """Give a process what the controller knows about its job. Return True when it was sent."""
+        found = self._connections.get(connection)
+        return found is not None and self._send(found, frames.report_lines(found.next_seq, lines))
 
     def read_now(self) -> None:
         """Read what has arrived, without waiting for more to gather."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +46,9 @@ class CommandHandler(Protocol):
 
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
         """Call a save off, and let the job train on."""
+
+    def give_report(self, job_id: int, restart: int, lines: Sequence[str]) -> None:
+        """Give the job what the controller knows about it."""
 
 
 class ControllerReporter:
@@ -141,5 +144,8 @@ class ControllerReporter:
             case "go_on":
                 self._agent.request_go_on(command.go_on.save_id, job.job_id, job.restart)
                 return ""
+            case "report":
+                self._agent.give_report(job.job_id, job.restart, command.report.lines)
+                return None  # nothing waits for an answer
             case _:
                 return "this agent does not know the command; install the same version of Headway as the controller's"

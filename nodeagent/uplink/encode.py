@@ -98,6 +98,7 @@ def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
         impaired=[agent_pb2.ImpairedGpu(index=gpu.index, causes=gpu.causes) for gpu in job.impaired],
         energy_joules=job.energy_j,
         steps_done=job.steps_done,
+        report_wanted=job.report_wanted,
     )
     if job.usage is not None:
         _set(message, cpu_s=job.usage.cpu_s, memory_bytes=job.usage.memory_bytes)

@@ -6,9 +6,10 @@ Keys in `_ns` are CLOCK_MONOTONIC nanoseconds of the node, in `_s` seconds, in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 import msgpack
@@ -33,7 +34,9 @@ from nodeagent.wire.strict_msgpack import unpack_map
 VERSION = 1
 MAX_FRAME_BYTES = 65_536
 MAX_WHY = 200
-"""Longest reason of a save that is passed on to the job, in characters."""
+"""Longest reason of a save, and longest line of a report, that is passed on to the job, in characters."""
+MAX_LINES = 8
+"""Most lines of a report that are passed on to the job."""
 KINDS = frozenset(
     {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv", "other"},
 )
@@ -71,6 +74,8 @@ class Hello:
     """Version of the hook inside the job, which stays that of the program's start; see older_hooks."""
     loaded_ns: _Number = 0
     """Time at which torch had loaded; 0 = not known."""
+    report: bool = False
+    """It writes a report at its end, and would like what the controller knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +310,11 @@ def go_on_request(seq: int, save_id: str) -> bytes:
     return _pack(seq, "go_on", id=save_id)
 
 
-def _pack(seq: int, kind: str, **values: float | str) -> bytes:
+def report_lines(seq: int, lines: Iterable[str]) -> bytes:
+    """Give a process what the controller knows about its job, for people: at most `MAX_LINES` lines."""
+    return _pack(seq, "report", lines=[line[:MAX_WHY] for line in islice(lines, MAX_LINES)])
+
+
+def _pack(seq: int, kind: str, **values: float | str | list[str]) -> bytes:
     packed: bytes = msgpack.packb({"v": VERSION, "type": kind, "seq": seq, **values})
     return packed

@@ -141,6 +141,8 @@ class JobReport:
     """Indices of the GPUs of this node that Slurm gave to the job; None = not known."""
     idle_gpus: tuple[int, ...] | None = None
     """Those of `gpus` on which no process of the job holds a context; None = not known."""
+    report_wanted: bool = False
+    """A connected process of it writes a report at its end, and would like what the controller knows."""
     checkpoint: CheckpointReport | None = None
     """None = no rank on this node has called headway_job.checkpoint."""
     started_ns: int | None = None

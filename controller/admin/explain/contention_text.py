@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.admin.explain.cycle_view import CycleView
-from controller.base.text import count, listed, rate
+from controller.base.text import count, listed, three_digits
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
@@ -25,16 +25,15 @@ def _idle_text(found: Contention) -> str:
     idle, gpus = found.window.idle_gpus, found.window.shape.gpus
     if not idle:
         return ""
-    were = "was" if idle == 1 else "were"
     return (
-        f" {idle} of its {count(gpus, 'GPU')} {were} idle in the newest window: ask for as many GPUs as the script uses, and check "
-        "that every rank has one of its own."
+        f" {idle} of its {count(gpus, 'GPU')} had no process of it in the newest window: ask for as many GPUs as the script uses, "
+        "and check that every rank has one of its own."
     )
 
 
 def _speed_text(view: CycleView, found: Contention) -> str:
     others = _others(view.beside(found))
-    speed = f"It trains at {rate(found.window.steps_per_s)} steps/s"
+    speed = f"It trains at {three_digits(found.window.steps_per_s)} steps/s"
     if found.sensitivity is None:
         return f" {speed}{f' beside {others}' if others else ', alone on its links'}; its speed without neighbours is not known."
     slower = found.sensitivity.value
@@ -74,7 +73,7 @@ def _others(ids: Sequence[str]) -> str:
 def _basis(known: Sensitivity) -> str:
     """Return how the speed without neighbours is known."""
     ideal = known.ideal
-    alone = f"{rate(ideal.steps_per_s)} steps/s"
+    alone = f"{three_digits(ideal.steps_per_s)} steps/s"
     match ideal.source:
         case IdealSource.ALONE:
             basis = f"{alone} in {count(ideal.samples, 'window')} alone"

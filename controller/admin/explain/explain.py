@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.waiting import beyond_text, fit_text, need_text, order_text, policy_text, waiting_facts
-from controller.base.text import capitalized, clock_time, count, duration, listed
+from controller.base.text import capitalized, clock_time, count, duration, gpu_hours, listed
 from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
@@ -266,7 +266,7 @@ def _is_resized(run: RunRecord) -> bool:
 
 
 def _resized_place(run: RunRecord) -> str:
-    hours = f" ({(run.gpu_s or 0.0) / 3600.0:.3g} GPU hours)"
+    hours = f" ({gpu_hours((run.gpu_s or 0.0) / 3600.0)})"
     return f"{hours}, last{_past_place(run)}" if run.num_gpus else hours
 
 

@@ -26,8 +26,8 @@ def _hints(message: admin_pb2.JobSummary, found: Sources) -> Iterator[str]:
     speed = found.speed
     if speed is not None and speed.idle_share >= _IDLE_SHARE:
         yield (
-            f"{speed.idle_share:.0%} of its GPU time was idle: ask for as many GPUs as the script uses, and check that every rank "
-            "has one of its own"
+            f"no process of it was on its GPUs for {speed.idle_share:.0%} of their time: ask for as many GPUs as the script "
+            "uses, and check that every rank has one of its own"
         )
     if any("lost" in stop.problem for stop in message.stops):
         yield (

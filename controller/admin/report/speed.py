@@ -37,7 +37,7 @@ class Speed:
     beside: tuple[Beside, ...]
     """The most costly first: by the sum of losses."""
     idle_share: float
-    """Share of its GPUs that were idle, from 0 to 1."""
+    """Share of its GPUs on which it had no process, from 0 to 1."""
 
 
 def speed_of(store: ProfileReader, raw_id: int, since_s: float) -> Speed | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from controller.base.fact_text import shown_fact
 from controller.base.start_text import past_of_all, start_range
+from controller.base.step_text import steps_phrase, steps_short
 from controller.base.text import clock_time, duration, shortened
 from controller.cli.render.terminal import (
     is_narrow,
@@ -35,9 +37,6 @@ STATE_COLOURS = {
 _WIDTHS = {"USER": 8, "NAME": 12, "PLACEMENT": 20}
 _NARROW_WIDTHS = {"USER": 8, "NAME": 8}
 """Maximum widths on a terminal."""
-_TIMES = ("_time_s", "_since_s", "_start_s")
-_RATE, _SECONDS = "_per_s", "_s"
-"""Ends of the names of facts: seconds since the Unix epoch; rates; seconds."""
 
 
 def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
@@ -71,7 +70,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
             safe_text(str(entry.num_gpus)),
             safe_text(shortened(wait) if narrow else wait),
             *((safe_text(starts_in(entry, now_s)),) if estimated else ()),
-            *map(safe_text, (where_or_why(entry, now_s),) if narrow else (entry.placement, entry.why)),
+            *map(safe_text, (where_or_why(entry, now_s),) if narrow else (entry.placement, _with_steps(entry))),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
@@ -80,11 +79,30 @@ def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
 
 
 def where_or_why(entry: admin_pb2.QueueEntry, now_s: float) -> str:
-    """Return the placement of a job; without one its estimated start, and the phrase, not the sentence, on what it waits for."""
+    """Return the placement of a job, behind what it has done of its steps where that is known.
+
+    Without a placement: its estimated start, and the phrase, not the sentence, on what it waits for.
+    """
     if entry.placement:
-        return entry.placement
+        return f"{steps_short(*_steps(entry))}; {entry.placement}" if entry.HasField("steps") else entry.placement
     why = entry.waits_for or entry.why
     return f"starts in {shortened(starts_in(entry, now_s))}; {why}" if entry.HasField("start") else why
+
+
+def place_and_steps(entry: admin_pb2.QueueEntry) -> str:
+    """Return the placement of a job, behind its steps where these are known; without a placement, why it has none."""
+    if entry.placement and entry.HasField("steps"):
+        return f"{steps_phrase(*_steps(entry))}; {entry.placement}"
+    return entry.placement or entry.why
+
+
+def _with_steps(entry: admin_pb2.QueueEntry) -> str:
+    """Return the sentence on the job, behind its steps where these are known."""
+    return f"{steps_phrase(*_steps(entry))}; {entry.why}" if entry.HasField("steps") else entry.why
+
+
+def _steps(entry: admin_pb2.QueueEntry) -> tuple[int, int | None]:
+    return entry.steps, entry.steps_in_all if entry.HasField("steps_in_all") else None
 
 
 def starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:
@@ -108,18 +126,13 @@ def show_explanation(found: admin_pb2.Explanation) -> None:
 
 
 def shown_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the names and values of `why` as people read them: times of day, durations in words. JSON has the numbers.
-
-    The identity of the snapshot is left out, because only a comparison of logs needs it.
-    """
-    return [_shown(name, facts[name]) for name in sorted(facts) if not name.startswith("snapshot_")]
+    """Return the names and values of `why` as people read them: times of day, durations in words. JSON has the numbers."""
+    found = (shown_fact(name, facts[name]) for name in sorted(facts))
+    return [(fact.label, fact.text if fact.time_s is None else _clock(fact.time_s)) for fact in found if fact]
 
 
-def _shown(name: str, value: str) -> tuple[str, str]:
-    label = name.replace("_", " ")
-    if name.endswith(_RATE) or not name.endswith(_SECONDS):
-        return label, value
+def _clock(time_s: float) -> str:
     try:
-        return label.removesuffix(" s"), (clock_time if name.endswith(_TIMES) else duration)(float(value))
-    except (ValueError, OverflowError):
-        return label, value  # a newer controller may have another form
+        return clock_time(time_s)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_s:g}"  # no year of the calendar

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from controller.base.text import count, rate
+from controller.base.text import count, three_digits
 from controller.cli.render.terminal import (
     is_narrow,
     open_console,
@@ -46,7 +46,7 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
         "GPU": lambda kind: kind.gpu_model or "-",
         "GPUS": lambda kind: str(kind.gpus),
         "NODES": lambda kind: str(kind.nodes),
-        "STEPS/S": lambda kind: rate(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-",
+        "STEPS/S": lambda kind: three_digits(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-",
         "WINDOWS": lambda kind: f"{kind.windows_alone}/{kind.windows}",
         "JOBS": lambda kind: str(kind.jobs),
         "LAST SEEN": lambda kind: time_text(console, kind.last_s),
@@ -74,7 +74,7 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
 def now_text(now: admin_pb2.ContentionNow) -> str:
     """Return "124: 2.01x (alone, 95%)"."""
     if not now.HasField("sensitivity"):
-        return f"{now.job_id}: {rate(now.steps_per_s)} steps/s, its speed alone is not known"
+        return f"{now.job_id}: {three_digits(now.steps_per_s)} steps/s, its speed alone is not known"
     return f"{now.job_id}: {now.sensitivity:.2f}x ({now.source}, {now.confidence:.0%})"
 
 
@@ -116,10 +116,10 @@ def show_profile(found: admin_pb2.JobMeasurements) -> None:
 
 def _now_line(now: admin_pb2.ContentionNow) -> str:
     beside = f" beside {', '.join(now.beside)}" if now.beside else ", alone"
-    pace = f"{rate(now.steps_per_s)} steps/s{beside}"
+    pace = f"{three_digits(now.steps_per_s)} steps/s{beside}"
     if not now.HasField("sensitivity"):
         return f"{pace}; its speed without neighbours is not known"
-    of = f"{rate(now.alone_steps_per_s)} steps/s alone"
+    of = f"{three_digits(now.alone_steps_per_s)} steps/s alone"
     return f"{pace}: {now.sensitivity:.2f} times slower than {of} ({now.source}, confidence {now.confidence:.0%})"
 
 
@@ -152,7 +152,7 @@ def _windows(console: Console, found: admin_pb2.JobMeasurements) -> Any:
         names = (f"{other.job_id}{f' ({other.script})' if other.script else ''}" for other in window.beside)
         beside = ", ".join(names) or "no job"
         time_began = time_text(console, window.start_s)
-        cells = (time_began, str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside)
+        cells = (time_began, str(window.gpus), ",".join(window.nodes), three_digits(window.steps_per_s), beside)
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
 

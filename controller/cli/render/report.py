@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.base.text import count, duration, rate, shortened
+from controller.base.text import count, duration, gpu_hours, shortened, three_digits
 from controller.cli.render.terminal import is_narrow, open_console, pairs_of, put, safe_text, table_of, time_text
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def _lines(console: Console, found: admin_pb2.JobSummary) -> list[tuple[str, str
     if found.HasField("contention_loss"):
         lines.append(("contention", _contention(found)))
     if found.HasField("idle_gpu_hours"):
-        lines.append(("idle", f"{found.idle_gpu_hours:.3g} GPU hours"))
+        lines.append(("idle", f"{gpu_hours(found.idle_gpu_hours)} without a process of it on the GPU"))
     if found.HasField("energy_kwh"):
-        lines.append(("energy", f"{found.energy_kwh:.3g} kWh of its GPUs"))
+        lines.append(("energy", f"{three_digits(found.energy_kwh)} kWh of its GPUs"))
     if found.hint:
         lines.append(("hint", found.hint))
     return lines
@@ -57,7 +57,7 @@ def _waited(found: admin_pb2.JobSummary) -> str:
 
 
 def _ran(found: admin_pb2.JobSummary) -> str:
-    hours = f", {found.gpu_hours:.3g} GPU hours" if found.HasField("gpu_hours") else ""
+    hours = f", {gpu_hours(found.gpu_hours)}" if found.HasField("gpu_hours") else ""
     stops = sum(stop.HasField("cost_s") for stop in found.stops)
     cost_s = sum(stop.cost_s for stop in found.stops)
     stopped = f"; {count(stops, 'stop')} cost {duration(cost_s)}" if stops else ""
@@ -67,7 +67,7 @@ def _ran(found: admin_pb2.JobSummary) -> str:
 def _trained(found: admin_pb2.JobSummary) -> str:
     parts = [f"at least {count(found.steps, 'step')}"] if found.HasField("steps") else []
     if found.HasField("steps_per_s"):
-        parts.append(f"{rate(found.steps_per_s)} steps/s on average")
+        parts.append(f"{three_digits(found.steps_per_s)} steps/s on average")
     return ", ".join(parts)
 
 

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from controller.base.text import duration
-from controller.cli.render.jobs import STATE_COLOURS, starts_in
+from controller.cli.render.jobs import STATE_COLOURS, place_and_steps, starts_in
 from controller.cli.render.status import status_colours, status_lines
 from controller.cli.render.terminal import safe_text
 
@@ -116,6 +116,6 @@ def rows(entries: Iterable[admin_pb2.QueueEntry], limit: int, now_s: float) -> I
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
             safe_text(starts_in(entry, now_s)),
-            safe_text(entry.placement or entry.why),
+            safe_text(place_and_steps(entry)),
         )
         yield entry.job_id, cells

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from headway_client import Explanation, JobSummary
 
-from controller.base.text import duration
+from controller.base.fact_text import shown_fact
 
 WIDTH = 1000
 """Width of the timeline, in units of its drawing."""
 _CLOCKS_S = 5.0
 """Difference between the times of Slurm and of the controller that means nothing, seconds."""
-_DATED = ("_time_s", "_start_s", "_since_s")
-_HIDDEN = frozenset({"snapshot_digest", "snapshot_sequence", "snapshot_time_s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +59,6 @@ def timeline(report: JobSummary, now_s: float) -> list[Span]:
 
 def facts(explanation: Explanation) -> tuple[list[tuple[str, float]], list[tuple[str, str]]]:
     """Return the facts that are times, seconds since the Unix epoch, and the others, with names and values for people."""
-    times, others = [], []
-    for name, value in sorted(explanation.facts.items()):
-        if name in _HIDDEN or not value:
-            continue
-        time_s = _number(value) if name.endswith(_DATED) and name != "wait_time_s" else None
-        if time_s is not None and time_s > 1e8:
-            times.append((_called(name.removesuffix("_s")), time_s))
-        else:
-            others.append(_shown(name, value))
-    return times, others
-
-
-def _shown(name: str, value: str) -> tuple[str, str]:
-    """Return name and value of a fact that is no time, in the words of the other pages."""
-    seconds = _number(value)
-    if name == "gpu_s" and seconds is not None:
-        return "GPU time", f"{seconds / 3600.0:.1f} GPU hours"
-    if name.endswith("_steps_per_s"):
-        return _called(name.removesuffix("_steps_per_s")), f"{value} steps/s"
-    if name.endswith("_s") and seconds is not None:
-        return _called(name.removesuffix("_s")), duration(seconds)
-    return _called(name), value
-
-
-def _called(name: str) -> str:
-    """Return the name of a fact as words."""
-    return name.replace("_", " ")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    found = [fact for name, value in sorted(explanation.facts.items()) if (fact := shown_fact(name, value))]
+    times = [(fact.label, fact.time_s) for fact in found if fact.time_s is not None]
+    return times, [(fact.label, fact.text) for fact in found if fact.time_s is None]

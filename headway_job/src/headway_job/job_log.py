@@ -11,10 +11,11 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, Iterable, List, Optional
 
 _log = logging.getLogger("headway_job")
 _MAX_CHARS = 400
@@ -91,8 +92,13 @@ _writer = LineWriter()
 
 def write_line(text: str) -> None:
     """Write one line. Where standard error is closed or full, it is left out."""
-    shown = "".join(sign if sign.isprintable() else "?" for sign in text)[:_MAX_CHARS]
-    _writer.put(partial(_write, f"headway: {shown}\n"))
+    write_lines([text])
+
+
+def write_lines(texts: Iterable[str]) -> None:
+    """Write lines that belong together."""
+    shown = ("".join(sign if sign.isprintable() else "?" for sign in text)[:_MAX_CHARS] for text in texts)
+    _writer.put(partial(_write, "".join(f"headway: {line}\n" for line in shown)))
 
 
 def log(level: int, message: str, *args: Any) -> None:
@@ -127,11 +133,24 @@ def go_on_line(step: int, why: str) -> str:
     return f"the job trains on after step {step}: {why}"
 
 
-def again_line(step: int, starts: int) -> str:
-    """Return the line for a job that has been started `starts` times and was restored at that step."""
+def stopped_line(step: int, start: int, why: str, time_s: float) -> str:
+    """Return the line for a job that was restored from what start `start` of it has saved in order to be stopped.
+
+    The log may have lost what that start has written: Slurm empties it at a requeue. `time_s`: time of the save, Unix.
+    """
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+    return f"start {start} of the job saved step {step} at {at}, so that the scheduler could stop it: {why}"
+
+
+def again_line(step: int, starts: int, ranks: int, ranks_before: int, *, explained: bool) -> str:
+    """Return the line for a job that has been started `starts` times and was restored at that step.
+
+    `ranks_before`: number of ranks that have saved the step. `explained`: the line before says why the job was stopped.
+    """
     job_id = os.environ.get("SLURM_JOB_ID", "")
-    more = f" (`headway why {job_id}` says why it was stopped)" if job_id.isdigit() else ""
-    return f"this is start {starts} of the job; it trains on after step {step}{more}"
+    more = f" (`headway why {job_id}` says why it was stopped)" if job_id.isdigit() and not explained else ""
+    resized = "" if ranks == ranks_before else f", on {ranks} rank{'s' * (ranks > 1)} instead of {ranks_before}"
+    return f"this is start {starts} of the job; it trains on after step {step}{resized}{more}"
 
 
 def restored_line(step: int, folder: str) -> str:

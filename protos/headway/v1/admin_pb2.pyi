@@ -491,6 +491,8 @@ class QueueEntry(_message.Message):
     BESIDE_FIELD_NUMBER: _builtins.int
     IDLE_GPUS_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    STEPS_IN_ALL_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     user: _builtins.str
     name: _builtins.str
@@ -511,7 +513,11 @@ class QueueEntry(_message.Message):
     slowdown_confidence: _builtins.float
     """From 0 to 1."""
     idle_gpus: _builtins.int
-    """Idle GPUs in that window; left out = not measured."""
+    """Its GPUs on which it had no process in that window; left out = not measured."""
+    steps: _builtins.int
+    """Optimizer steps that it has made in all runs, as agents report them; left out = it does not run, or not known."""
+    steps_in_all: _builtins.int
+    """Optimizer steps that it trains in all, by its comment (headway=steps:N); left out = not given."""
     @_builtins.property
     def beside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of jobs that share a link or host with it."""
@@ -539,10 +545,12 @@ class QueueEntry(_message.Message):
         beside: _abc.Iterable[_builtins.str] | None = ...,
         idle_gpus: _builtins.int | None = ...,
         start: Global___StartEstimate | None = ...,
+        steps: _builtins.int | None = ...,
+        steps_in_all: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "idle_gpus", b"idle_gpus", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "_steps", b"_steps", "_steps_in_all", b"_steps_in_all", "idle_gpus", b"idle_gpus", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start", "steps", b"steps", "steps_in_all", b"steps_in_all"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "beside", b"beside", "idle_gpus", b"idle_gpus", "job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits_for", b"waits_for", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "_steps", b"_steps", "_steps_in_all", b"_steps_in_all", "beside", b"beside", "idle_gpus", b"idle_gpus", "job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start", "state", b"state", "steps", b"steps", "steps_in_all", b"steps_in_all", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits_for", b"waits_for", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_gpus: _TypeAlias = _typing.Literal["idle_gpus"]  # noqa: Y015
     _WhichOneofArgType__idle_gpus: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus"]  # noqa: Y015
@@ -550,12 +558,20 @@ class QueueEntry(_message.Message):
     _WhichOneofArgType__slowdown: _TypeAlias = _typing.Literal["_slowdown", b"_slowdown"]  # noqa: Y015
     _WhichOneofReturnType__slowdown_confidence: _TypeAlias = _typing.Literal["slowdown_confidence"]  # noqa: Y015
     _WhichOneofArgType__slowdown_confidence: _TypeAlias = _typing.Literal["_slowdown_confidence", b"_slowdown_confidence"]  # noqa: Y015
+    _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
+    _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
+    _WhichOneofReturnType__steps_in_all: _TypeAlias = _typing.Literal["steps_in_all"]  # noqa: Y015
+    _WhichOneofArgType__steps_in_all: _TypeAlias = _typing.Literal["_steps_in_all", b"_steps_in_all"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_gpus) -> _WhichOneofReturnType__idle_gpus | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__slowdown) -> _WhichOneofReturnType__slowdown | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__slowdown_confidence) -> _WhichOneofReturnType__slowdown_confidence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_in_all) -> _WhichOneofReturnType__steps_in_all | None: ...
 
 Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
 
@@ -887,7 +903,7 @@ class JobSummary(_message.Message):
     contention_loss: _builtins.float
     """Share of its speed that it lost to jobs beside it, from 0 to 1, over the windows in which its speed alone is known."""
     idle_gpu_hours: _builtins.float
-    """Time of its GPUs in which they were idle, hours."""
+    """Time of its GPUs in which no process of it was on them, hours."""
     hint: _builtins.str
     """One sentence for its user when something was wasted; empty = nothing known."""
     energy_kwh: _builtins.float

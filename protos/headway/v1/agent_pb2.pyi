@@ -941,6 +941,7 @@ class JobReport(_message.Message):
     IMPAIRED_FIELD_NUMBER: _builtins.int
     ENERGY_JOULES_FIELD_NUMBER: _builtins.int
     STEPS_DONE_FIELD_NUMBER: _builtins.int
+    REPORT_WANTED_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     """Base name of the training program; empty = not known."""
     world_size: _builtins.int
@@ -980,6 +981,8 @@ class JobReport(_message.Message):
     """Steps that the training has done, those before the checkpoint from which it resumed included, and without those that were lost
     when a program of this run began again at a checkpoint: so it may fall. Left out = none has made a step, or an older agent.
     """
+    report_wanted: _builtins.bool
+    """Its user wants a report in the job's own log (HEADWAY_REPORT=1), and the process that writes it is on this node."""
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -1044,10 +1047,11 @@ class JobReport(_message.Message):
         impaired: _abc.Iterable[Global___ImpairedGpu] | None = ...,
         energy_joules: _builtins.float | None = ...,
         steps_done: _builtins.int | None = ...,
+        report_wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_done", b"_steps_done", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "energy_joules", b"energy_joules", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_done", b"steps_done", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_done", b"_steps_done", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "energy_joules", b"energy_joules", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "impaired", b"impaired", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_done", b"steps_done", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_done", b"_steps_done", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "energy_joules", b"energy_joules", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "impaired", b"impaired", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "report_wanted", b"report_wanted", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_done", b"steps_done", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
     _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
@@ -1589,6 +1593,7 @@ class AgentCommand(_message.Message):
     PROFILE_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     GO_ON_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Repeated in the answer."""
     @_builtins.property
@@ -1599,6 +1604,8 @@ class AgentCommand(_message.Message):
     def save(self) -> Global___SaveRequest: ...
     @_builtins.property
     def go_on(self) -> Global___GoOnRequest: ...
+    @_builtins.property
+    def report(self) -> Global___ReportLines: ...
     def __init__(
         self,
         *,
@@ -1607,12 +1614,13 @@ class AgentCommand(_message.Message):
         profile: Global___ProfileRequest | None = ...,
         save: Global___SaveRequest | None = ...,
         go_on: Global___GoOnRequest | None = ...,
+        report: Global___ReportLines | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "job", b"job", "profile", b"profile", "save", b"save", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "job", b"job", "profile", b"profile", "report", b"report", "save", b"save", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "id", b"id", "job", b"job", "profile", b"profile", "save", b"save", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "id", b"id", "job", b"job", "profile", b"profile", "report", b"report", "save", b"save", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["profile", "save", "go_on"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["profile", "save", "go_on", "report"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -1670,6 +1678,32 @@ class GoOnRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GoOnRequest: _TypeAlias = GoOnRequest  # noqa: Y015
+
+@_typing.final
+class ReportLines(_message.Message):
+    """What only the controller knows about the job, for the end of the job's own log. The agent passes it on at once and keeps nothing; there is no
+    answer. Only for runs with JobReport.report_wanted.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 8; the agent passes on the first 200 characters of each."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportLines: _TypeAlias = ReportLines  # noqa: Y015
 
 @_typing.final
 class ProfileRequest(_message.Message):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import slurm
 from slurm.minicluster.spec import PartitionSpec
 from tests.birthmarks import without_birthmark
 from tests.cluster.live import Live, live
+
+PROFILE = Path(slurm.__file__).parent / "plugin" / "profile.d" / "headway.sh"
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,41 @@ def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
     assert world.state(job) == "PENDING"
     world.cluster.run("scontrol", "release", job, user="daemon")
     world.until_state(job, "RUNNING", "COMPLETED")
+
+
+def squeue(world: Live, *options: str, column: bool) -> str:
+    """Return what squeue prints, with or without the column of the file for /etc/profile.d."""
+    script = f"{f'. {PROFILE}; ' if column else ''}squeue {' '.join(options)} 2>&1"
+    return world.cluster.run("dash", "-i" if column else "-e", "-c", script, user="daemon").stdout
+
+
+def test_plain_squeue_says_who_holds_a_job_and_other_uses_of_it_stay_as_they_are(world: Live) -> None:
+    # given a job that runs, one that Headway holds, and one that its user holds
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
+    world.until_state(blocker, "RUNNING")
+    waiting = world.sbatch("--gres=gpu:1", seconds=1)
+    held = world.sbatch("-H", "--gres=gpu:1", seconds=1)
+    world.until(lambda: mark(world, held) == "headway:user-hold")
+    # when users type squeue with options that leave its columns as they are, then these are followed by one more
+    for options in ([], ["--me"], ["-u", "daemon"], ["-t", "PD"], ["-j", f"{waiting},{held}"], ["-r"], ["-S", "i"]):
+        plain, column = (squeue(world, "-h", *options, column=way).splitlines() for way in (False, True))
+        assert [line.split()[0] for line in column] == [line.split()[0] for line in plain]
+        rows = {line.split()[0]: line.split()[7:] for line in column}
+        assert rows[waiting] == ["(JobHeldUser)", "headway:hold"], options
+        assert rows[held] == ["(JobHeldUser)", "headway:user-hold"]
+    assert squeue(world, column=True).splitlines()[0].split()[-2:] == ["NODELIST(REASON)", "ADMIN_COMMENT"]
+    # and a choice of columns, or of what is listed, is what it was
+    for options in (
+        ["-o", "%i_%T"],
+        ["-O", "JobID,State"],
+        ["--format=%i"],
+        ["-s"],
+        ["--start"],
+        ["-h", "-o", "%.18i"],
+    ):
+        assert squeue(world, *options, column=True) == squeue(world, *options, column=False), options
+    head = squeue(world, "-l", column=True).splitlines()[1]
+    assert head == squeue(world, "-l", column=False).splitlines()[1]
 
 
 def test_a_user_may_not_release_what_headway_holds(world: Live) -> None:

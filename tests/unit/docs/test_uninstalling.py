@@ -41,6 +41,9 @@ class Machine:
             each.mkdir(parents=True, exist_ok=True)
             if each != system:
                 (each / "headway").touch()
+        if units == UNITS:
+            (self.root / "etc/profile.d").mkdir()
+            (self.root / "etc/profile.d/headway.sh").touch()
         for unit in units:
             (system / unit.name).touch()
         self.programs.mkdir()

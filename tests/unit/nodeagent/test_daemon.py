@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -247,6 +248,30 @@ async def test_profiles_on_request(place):
         await until(lambda: len(agent.jobs.stepping(7)) == 2)
         assert agent.request_profile(7, 10) == ""
         assert [(await rank.hear())["steps"] for rank in ranks] == [10, 10]
+
+
+async def test_a_report_goes_to_the_process_that_writes_one(place):
+    agent = place.agent()
+    async with place.running(agent):
+        writer, other = (Job(agent.job_socket.path) for _ in range(2))
+        for number, rank in enumerate((writer, other)):
+            await rank.hear()
+            rank.say("hello", rank=number, pid=100 + number, restart=1, **({"report": True} if rank is writer else {}))
+        await until(lambda: len(agent.jobs.connected(7)) == 2)
+        (row,) = agent.jobs.rows(time.monotonic_ns())
+        assert row.report_wanted
+        agent.give_report(7, 0, ["of an earlier run"])
+        agent.give_report(8, 1, ["of another job"])
+        agent.give_report(7, 1, ["the job waited 5 min", "x" * 300, *["more"] * 20])
+        lines = (await writer.hear())["lines"]
+        assert (lines[0], len(lines[1]), len(lines)) == ("the job waited 5 min", 200, 8)
+        agent.request_profile(7, 10)
+        other.say("steps")
+        await until(lambda: agent.jobs.stepping(7))
+        assert agent.request_profile(7, 10) == ""
+        assert (await other.hear())["type"] == "profile"
+        writer.close()
+        await until(lambda: not agent.jobs.reporting(7, 1))
 
 
 async def test_settings_of_the_controller(place):

@@ -10,6 +10,7 @@ from headway_client.answers.fields import (
     maybe_real,
     maybe_sub,
     maybe_u32,
+    maybe_u64,
     real,
     text,
     text_table,
@@ -71,9 +72,13 @@ class QueueEntry(Message):
     beside: tuple[str, ...] = texts(14)
     """Ids of jobs that share a link or host with it."""
     idle_gpus: int | None = maybe_u32(15)
-    """Idle GPUs in its newest window; None = not measured."""
+    """Its GPUs on which it had no process in its newest window; None = not measured."""
     start: StartEstimate | None = maybe_sub(16, StartEstimate)
     """When it will start; None = it does not wait, or there is no estimate."""
+    steps: int | None = maybe_u64(17)
+    """Optimizer steps that it has made in all runs; None = it does not run, or they are not known."""
+    steps_in_all: int | None = maybe_u64(18)
+    """Optimizer steps that it trains in all, as its user has said (`headway=steps:N`); None = not given."""
 
 
 @dataclass(frozen=True)

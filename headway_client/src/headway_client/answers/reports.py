@@ -95,6 +95,7 @@ class JobSummary(Message):
     beside: tuple[ReportedNeighbour, ...] = many(17, ReportedNeighbour)
     """The most costly first; at most 10."""
     idle_gpu_hours: float | None = maybe_real(18)
+    """GPU hours in which no process of it was on its GPUs; None = not known."""
     hint: str = text(19)
     """One sentence when something was wasted; empty = nothing known."""
     missing: tuple[str, ...] = texts(20)

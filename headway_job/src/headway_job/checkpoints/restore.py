@@ -22,6 +22,8 @@ from .stores.base import Receipt
 _log = logging.getLogger("headway_job")
 PROGRAM = "program"
 """Key, in rank 0's state, of the digest of the program. Earlier versions of this package ignore it."""
+STOP = "stop"
+"""Key, in rank 0's state, of why the job was to be stopped after this save, and of the number of its restarts. As `PROGRAM`."""
 _READ_BYTES = 1 << 20
 _INTACT, _DAMAGED, _UNREADABLE, _INVISIBLE = 0, 1, 2, 3
 """The largest of all ranks' results counts: the checkpoint before is tried only if all can read this one, and it is damaged."""
@@ -29,6 +31,27 @@ _INTACT, _DAMAGED, _UNREADABLE, _INVISIBLE = 0, 1, 2, 3
 
 class _InvisibleError(Exception):
     """A checkpoint that rank 0 has listed does not exist for this rank."""
+
+
+class StopNote(NamedTuple):
+    """Why a job was to be stopped after a save."""
+
+    why: str
+    """For people."""
+    restarts: int
+    """Slurm's restart count of the run that has saved."""
+
+    def encode(self) -> Dict[str, Any]:
+        """Return the note as part of a state."""
+        return self._asdict()
+
+
+def _stop_note(found: Any) -> Optional[StopNote]:
+    """Return the note in a state; None = there is none that this version understands."""
+    if not isinstance(found, dict):
+        return None
+    why, restarts = found.get("why"), found.get("restarts")
+    return StopNote(why, restarts) if isinstance(why, str) and why and type(restarts) is int else None
 
 
 class LoadedCheckpoint(NamedTuple):
@@ -50,6 +73,8 @@ class LoadedCheckpoint(NamedTuple):
     """Name -> the versions of its modules, not checked yet; an earlier version of this package has saved none."""
     program: str
     """Digest of the program that has saved it; empty = an earlier version of this package has saved none."""
+    stop: Optional[StopNote] = None
+    """None = the save was not made to stop the job, or its reason is not known."""
 
 
 class Resumed(NamedTuple):
@@ -298,7 +323,7 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     saved_by = first.get(PROGRAM)
     return LoadedCheckpoint(
         folder, catalog.store.where, manifest, shared, own["own"], rng, shards, parts, versions,
-        saved_by if isinstance(saved_by, str) else "",
+        saved_by if isinstance(saved_by, str) else "", _stop_note(first.get(STOP)),
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
-from .restore import PROGRAM, LoadedCheckpoint, Resumed, restore_into
+from .restore import PROGRAM, STOP, LoadedCheckpoint, Resumed, StopNote, restore_into
 from .run_folder import open_run_folder
 from .state.state_dict import StatefulObjects
 from .stores import node_local
@@ -277,6 +277,8 @@ class Run:
             state = self._objects.copy(self._ranks.rank)
             if self._ranks.rank == 0:
                 state[PROGRAM] = self._program
+                if self._pauses.stop_reason:
+                    state[STOP] = StopNote(self._pauses.stop_reason, _restarts()).encode()
         except Exception as error:
             # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
             job_log.log(
@@ -291,8 +293,7 @@ class Run:
         self, loaded: Optional[LoadedCheckpoint], objects: StatefulObjects, number: int, optional: Sequence[str]
     ) -> None:
         self._number = number
-        count = os.environ.get("SLURM_RESTART_COUNT", "0")
-        restarts = int(count) if count.isdecimal() else 0
+        restarts = _restarts()
         if loaded is not None:
             self._resumed = restore_into(loaded, objects, self._ranks, optional)
             self.start = self._next = self._resumed.step
@@ -311,8 +312,19 @@ class Run:
         job_log.write_line(job_log.restored_line(self.start, f"{loaded.where}/{loaded.folder}"))
         if loaded.program not in ("", self._program):
             job_log.write_line(job_log.OTHER_PROGRAM_LINE)
-        if restarts:
-            job_log.write_line(job_log.again_line(self.start, restarts + 1))
+        if not restarts:
+            return
+        stop = loaded.stop if loaded.stop is not None and loaded.stop.restarts == restarts - 1 else None
+        if stop is not None:
+            job_log.write_line(job_log.stopped_line(self.start, restarts, stop.why, loaded.manifest.saved_at_s))
+        ranks, before = self._ranks.world_size, loaded.manifest.world_size
+        job_log.write_line(job_log.again_line(self.start, restarts + 1, ranks, before, explained=stop is not None))
+
+
+def _restarts() -> int:
+    """Return how often Slurm has started this job again; 0 outside of Slurm."""
+    count = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return int(count) if count.isdecimal() else 0
 
 
 def checkpoint(

@@ -16,6 +16,7 @@ from ..profiling.forked_child import children
 from ..profiling.window import Window
 from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
+from .closing_line import report_lines
 from .group_layout import GroupLayout
 from .profile_windows import ProfileWindows
 from .save_requests import SaveRequests
@@ -72,6 +73,8 @@ class AgentClient:
         """`last_step` of the counter at the last steps frame."""
         self._sent_s = 0.0
         self._welcomed = False
+        self.report_lines: Tuple[str, ...] = ()
+        """What the controller knows about the job, for the end of its log. Bound: `report_lines`."""
         self._windows = ProfileWindows(counter, why_no_window)
         self._parts = SkippedErrors(AgentGone)
 
@@ -207,6 +210,8 @@ class AgentClient:
             self._windows.request(frame.get("steps"))
         elif frame.get("type") == "save":
             self._save_requests.receive_save(frame.get("id"), frame.get("still_s"), frame.get("why"))
+        elif frame.get("type") == "report":
+            self.report_lines = report_lines(frame.get("lines"))
         elif frame.get("type") == "go_on":
             self._save_requests.receive_go_on(frame.get("id"))
 

@@ -1,16 +1,20 @@
-"""The line at the end of a job's log, where its user wants one: the steps of this run, and how fast they were."""
+"""The end of a job's log, where its user wants it: the steps of this run, how fast they were, and what the controller knows.
+
+The controller's lines come with the agent's frames while the job trains. The end of the program waits for none, and asks for none.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Optional
+from typing import Any, Optional, Sequence, Tuple
 
-from ..job_log import write_line
+from ..job_log import write_line, write_lines
 from .step_counter import StepCounter
 
 VARIABLE = "HEADWAY_REPORT"
 """Environment variable by which a user wants the line: 1."""
 _NS = 1e-9
+_MAX_LINES = 8
 
 
 def is_wanted(rank: int) -> bool:
@@ -18,15 +22,25 @@ def is_wanted(rank: int) -> bool:
     return os.environ.get(VARIABLE, "").strip().lower() in ("1", "yes", "on", "true") and rank <= 0
 
 
-def write_closing_line(counter: StepCounter) -> None:
-    """Write the line; none for a program that has made no step."""
-    text = closing_line(counter)
-    if text is not None:
+def report_lines(found: Any) -> Tuple[str, ...]:
+    """Return the lines of a frame of the agent; what is no text is left out."""
+    return tuple(line for line in found[:_MAX_LINES] if isinstance(line, str)) if isinstance(found, list) else ()
+
+
+def write_closing_line(counter: StepCounter, known: Sequence[str] = ()) -> None:
+    """Write the line, and those that the controller has sent; none for a program that has made no step."""
+    text = closing_line(counter, "the rest" if known else "its waits, stops and contention")
+    if text is None:
+        return
+    if known:  # in one piece: each line might be waited for, if the log hangs
+        first, _, last = text.partition("; ")
+        write_lines([first, *known, last] if last else [first, *known])
+    else:
         write_line(text)
 
 
-def closing_line(counter: StepCounter) -> Optional[str]:
-    """Return the line; None if no step was made."""
+def closing_line(counter: StepCounter, rest: str = "its waits, stops and contention") -> Optional[str]:
+    """Return the line; None if no step was made. `rest`: what `headway report` has."""
     steps, last_ns = counter.last_step
     if steps <= 0:
         return None
@@ -34,7 +48,7 @@ def closing_line(counter: StepCounter) -> Optional[str]:
     seconds = (last_ns - counter.first_ns) * _NS
     timed = f" in {duration(seconds)}, {pace(seconds / (steps - 1))}" if steps > 1 and seconds > 0 else ""
     start = f" (start {int(restarts) + 1} of the job)" if restarts.isdigit() and int(restarts) > 0 else ""
-    more = f"; `headway report {job_id}` has its waits, stops and contention" if job_id.isdigit() else ""
+    more = f"; `headway report {job_id}` has {rest}" if job_id.isdigit() else ""
     return f"this run made {steps} step{'s' * (steps > 1)}{timed}{start}{more}"
 
 

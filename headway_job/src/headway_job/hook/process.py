@@ -251,7 +251,7 @@ class ProcessHook:
             from .closing_line import is_wanted, write_closing_line
 
             if is_wanted(self._rank):
-                write_closing_line(self.counter)
+                write_closing_line(self.counter, () if self.client is None else self.client.report_lines)
 
 
 def _prepare_end_of_threads() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .closing_line import is_wanted
 from .step_counter import TensorFacts
 
 HOOK_VERSION = "2"
@@ -27,7 +28,9 @@ is also set in a batch script, which is only one process."""
 def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict[str, Any]:
     """Return the fields of a hello frame. `device`: that of the parameters, empty = not known. `known`: rank and world size."""
     rank, world_size = known or (_number(_RANK), _number(_WORLD))
+    report = {"report": True} if is_wanted(rank) else {}
     return {
+        **report,
         "pid": os.getpid(),
         "rank": rank,
         "world_size": world_size,

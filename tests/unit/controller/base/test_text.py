@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from controller.base.text import duration, short_time, shortened, without_job_ids
+from controller.base.text import duration, gpu_hours, short_time, shortened, three_digits, without_job_ids
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,20 @@ def test_durations_of_a_narrow_column_have_no_spaces() -> None:
     assert [shortened(duration(each)) for each in (45, 720, 7500, 200_000)] == ["45s", "12m", "2h5m", "2d7h"]
     assert shortened("12 min - 2 h 5 min") == "12m-2h5m"
     assert shortened("> 3 h") == "> 3h"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.0, "0"),
+        (0.01234, "0.0123"),
+        (5.44, "5.44"),
+        (999.4, "999"),
+        (999.7, "1000"),
+        (1234.5, "1234"),
+        (3.456e6, "3456000"),
+    ],
+)
+def test_large_numbers_have_all_their_digits(number: float, text: str) -> None:
+    assert three_digits(number) == text
+    assert gpu_hours(number) == f"{text} GPU hours"

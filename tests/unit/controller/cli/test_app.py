@@ -217,8 +217,15 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     assert lines["ran"] == "2 h 13 min, 17.8 GPU hours; 1 stop cost 41 s"
     assert lines["trained"] == "at least 43200 steps, 5.4 steps/s on average"
     assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
-    assert (lines["idle"], lines["hint"]) == ("2 GPU hours", "it lost 25% of its speed")
+    assert (lines["idle"], lines["hint"]) == (
+        "2 GPU hours without a process of it on the GPU",
+        "it lost 25% of its speed",
+    )
     assert lines["energy"] == "16.4 kWh of its GPUs"
+    message.energy_kwh, message.gpu_hours = 1640.0, 3456.0
+    show_report(message)
+    assert "3456 GPU hours" in (large := capsys.readouterr().out)
+    assert "1640 kWh" in large
 
 
 def test_a_list_of_preemptions_says_when_it_is_not_whole(capsys):

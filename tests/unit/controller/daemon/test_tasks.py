@@ -35,8 +35,8 @@ from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.policies.processes import eventually
 
 BEGUN_AGAIN = {
-    "agents-present", "agents-store", "agents-windows", "contention", "leadership", "learn", "preemptions", "profiles",
-    "slurm-order", "start-estimates", "switches", "threshold",
+    "agents-present", "agents-store", "agents-windows", "contention", "leadership", "learn", "log-reports", "preemptions",
+    "profiles", "slurm-order", "start-estimates", "switches", "threshold",
 }  # fmt: skip
 
 

@@ -173,7 +173,8 @@ def test_the_contention_is_one_sentence(store: ProfileStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "said"), [(0, ""), (1, " 1 of its 4 GPUs was idle "), (3, " 3 of its 4 GPUs were idle ")]
+    ("idle", "said"),
+    [(0, ""), (1, " 1 of its 4 GPUs had no process of it "), (3, " 3 of its 4 GPUs had no process of it ")],
 )
 def test_idle_gpus_are_said_with_a_hint(idle: int, said: str) -> None:
     found = pace(1, 1.0)

@@ -166,7 +166,7 @@ def raises(error: Exception) -> Any:
 
 def restarted(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     """Restore in a job that was requeued."""
-    os.environ["SLURM_RESTART_COUNT"] = "1"
+    os.environ["SLURM_RESTART_COUNT"] = str(args.get("count", 1))
     restored(rank, world, args, report)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import suppress
 
 import pytest
-from headway_job.hook.closing_line import closing_line, duration, pace
+from headway_job.hook.closing_line import closing_line, duration, pace, report_lines
 from headway_job.hook.step_counter import StepCounter
 
-from tests.unit.headway_job.agent import MODEL, Agent, Program
+from nodeagent.wire import frames
+from tests.unit.headway_job.agent import CONNECTED, FAST_POLLS, MODEL, Agent, Connection, Program, polite
 
 _TRAINS = MODEL + "import time\nfor _ in range(11):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"
 
@@ -23,6 +26,36 @@ def test_a_program_that_trains_ends_with_its_steps(agent: Agent, program: Progra
         r"`headway report 4711` has its waits, stops and contention\n",
         done.stderr,
     )
+
+
+def test_what_the_controller_has_sent_stands_before_the_hint(agent: Agent, program: Program) -> None:
+    def manner(connection: Connection, peer: socket.socket) -> None:
+        with suppress(OSError):
+            peer.send(frames.welcome(0, 1.0, 0))
+            peer.send(frames.report_lines(1, ["the job waited 5 min: for GPUs"]))
+            peer.send(frames.report_lines(2, ["the job waited 38 min: for\x1b GPUs", "1 stop cost 41 s:"]))
+        polite(connection, peer)
+
+    agent.manner = manner
+    program.environment.update(SLURM_JOB_ID="4711", HEADWAY_REPORT="1")
+    done = program.run(FAST_POLLS + _TRAINS.replace("print(", CONNECTED + "print("))
+    agent.close()
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("headway: this run made 11 steps in ") and first.endswith("steps/s")
+    assert others == [
+        "headway: the job waited 38 min: for? GPUs",
+        "headway: 1 stop cost 41 s:",
+        "headway: `headway report 4711` has the rest",
+    ]
+    (connection,) = agent.connections
+    assert connection.hello.report
+
+
+def test_frames_with_other_things_than_lines_are_ignored() -> None:
+    assert report_lines(["one", 2, None, "three"]) == ("one", "three")
+    assert report_lines("one") == report_lines(None) == ()
+    assert len(report_lines(["a line"] * 100)) == 8
 
 
 @pytest.mark.parametrize("environment", [{}, {"HEADWAY_REPORT": "0"}, {"HEADWAY_REPORT": "1", "RANK": "1"}])

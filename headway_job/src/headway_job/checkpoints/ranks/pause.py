@@ -189,6 +189,11 @@ class PauseControl:
             self._attach(pause, request)
 
     @property
+    def stop_reason(self) -> str:
+        """Why the job is to be stopped after the save that has begun; empty = it is not, or this rank does not know why."""
+        return "" if self._pause is None else self._pause.why
+
+    @property
     def waits(self) -> bool:
         """True between two steps if the run has saved, and other runs of this process have not."""
         return self._pause is not None

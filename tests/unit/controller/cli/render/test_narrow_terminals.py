@@ -108,6 +108,22 @@ def test_each_job_of_the_queue_is_one_line_with_its_start(on_terminal: Callable[
     assert past == "Starts: of such estimates 8 in 10 held."
 
 
+def test_the_steps_of_a_running_job_stand_before_its_nodes(
+    on_terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = pb.QueueEntry(
+        job_id="1", state="running", placement="n1:8", why="placed by srtf", steps=432, steps_in_all=1000
+    )
+    only_steps = pb.QueueEntry(job_id="2", state="running", placement="n2:8", steps=432)
+    found = pb.Queue(entries=[known, only_steps])
+    _, with_all, with_steps = on_terminal(show_queue, found, 0, NOW_S)
+    show_queue(found, 0, NOW_S)
+
+    assert with_all.rstrip().endswith("43%; n1:8")
+    assert with_steps.rstrip().endswith("step 432; n2:8")
+    assert "n1:8       step 432 of 1000 (43%); placed by srtf" in capsys.readouterr().out
+
+
 def test_each_preemption_is_one_line_and_says_how_it_ended(on_terminal: Callable[..., list[str]]) -> None:
     head, resumed, off = on_terminal(show_preemptions, preemptions())
 

@@ -55,6 +55,12 @@ def test_rows_are_bounded_and_show_no_control_characters():
     assert (job_id, texts["NAME"], texts["WHERE OR WHY"]) == ("7", "a?[31m[bold]b", "x?y")
 
 
+def test_a_running_job_has_its_steps_before_its_nodes():
+    entry = pb.QueueEntry(job_id="1", state="running", placement="n1:4", steps=432, steps_in_all=1000)
+    ((_, cells),) = rows([entry], limit=1, now_s=0.0)
+    assert cells[-1].plain == "step 432 of 1000 (43%); n1:4"
+
+
 def test_estimates_of_starts_have_a_column_and_an_order():
     soon = pb.QueueEntry(job_id="8", start=pb.StartEstimate(earliest_s=1_600, median_s=1_900, latest_s=8_200))
     late = pb.QueueEntry(job_id="9", start=pb.StartEstimate(earliest_s=8_200, median_s=9_000))

@@ -174,6 +174,6 @@ def test_facts_of_a_job_have_times_durations_and_units() -> None:
 
     assert times == [("submit time", 1_700_000_000.0)]
     assert others == [
-        ("estimate", "24 h"), ("estimate source", "user"), ("GPU time", "2.0 GPU hours"), ("restarts", "0"),
+        ("estimate", "24 h"), ("estimate source", "user"), ("GPU time", "2 GPU hours"), ("restarts", "0"),
         ("throughput", "2.5 steps/s"), ("wait", "1 h 30 min"),
     ]  # fmt: skip

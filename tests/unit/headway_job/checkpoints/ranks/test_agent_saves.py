@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -116,15 +117,22 @@ async def test_the_jobs_own_log_has_a_line_when_it_is_stopped_goes_on_and_runs_a
         f"the job trains on after step {step}: the scheduler has cancelled its request, and the job stays where it is"
     )
     assert lines_of(ended.logs[0])[1:] == [called_off]
-    # and when Slurm starts it again, those with what was restored, and with the step at which it goes on
+    # and when Slurm starts it again, those with what was restored, what the emptied log has lost, and the step at which it goes on
     again = await asyncio.to_thread(fork_server.run, "restarted", 2, folder=job.folder)
-    assert [lines_of(log) for log in again.logs] == [
-        [
-            f"restored {job.folder}/{checkpoints(job.folder)[-1].name}: {step} steps are done",
-            f"this is start 2 of the job; it trains on after step {step}",
-        ],
-        [],
-    ]
+    first, others = (lines_of(log) for log in again.logs)
+    assert first[0] == f"restored {job.folder}/{checkpoints(job.folder)[-1].name}: {step} steps are done"
+    lost = (
+        rf"start 1 of the job saved step {step} at [\d-]+ [\d:]+, so that the scheduler could stop it: {re.escape(why)}"
+    )
+    assert re.fullmatch(lost, first[1])
+    assert first[2:] == [f"this is start 2 of the job; it trains on after step {step}"]
+    assert others == []
+    # and with another number of ranks, that too
+    (alone,) = (await asyncio.to_thread(fork_server.run, "restarted", 1, folder=job.folder)).logs
+    assert lines_of(alone)[2] == f"this is start 2 of the job; it trains on after step {step}, on 1 rank instead of 2"
+    # but a later start does not say that it was stopped for the same reason
+    (later,) = (await asyncio.to_thread(fork_server.run, "restarted", 1, folder=job.folder, count=2)).logs
+    assert lines_of(later)[1].startswith("this is start 3 of the job")
 
 
 async def test_the_controller_gets_the_state_of_checkpoints_at_once(node: Node, job: Job) -> None:
