@@ -218,7 +218,7 @@ class NodeAgent:
         self.save_service.take_measurements(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
         report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)
-        return replace(report, gpus=reading.gpus, nics=reading.nics)
+        return replace(report, gpus=reading.gpus, nics=reading.nics, lost_gpus=reading.lost_gpus)
 
     def _report(self, jobs: tuple[JobReport, ...], now_ns: int, interval_s: float | None) -> NodeReport:
         return NodeReport(

@@ -49,9 +49,11 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of NVML; None = this GPU, driver or library does not give it."""
+    """Return the result of NVML; None = this GPU, driver or library does not give it. Raises NVMLError_GpuIsLost."""
     try:
         return function(*arguments)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
     except pynvml.NVMLError:
         return None
 
@@ -63,10 +65,18 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 def _gpu(position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, Any] | None:
-    """Return the row of a GPU; None if it has fallen off the bus."""
-    handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
-    if handle is None:
+    """Return the row of a GPU; None if it has fallen off the bus.
+
+    NVML may still give a handle of such a GPU. Its row would have no number, and so be taken for another GPU's.
+    """
+    try:
+        handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
+        return None if handle is None else _row(handle, position, seen_us, xids)
+    except pynvml.NVMLError_GpuIsLost:
         return None
+
+
+def _row(handle: Any, position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, Any]:
     minor = _call("nvmlDeviceGetMinorNumber", handle)
     utilization = _call("nvmlDeviceGetUtilizationRates", handle)
     memory = _call("nvmlDeviceGetMemoryInfo", handle)

@@ -215,8 +215,9 @@ class GpuHealth:
     """Number of the newest of them; None = there was none."""
 
 
-Impairment = Literal["power", "thermal", "xid"]
-"""Cause for which a GPU was slower than it should be, by itself: a power brake, its temperature, or a fault."""
+Impairment = Literal["power", "thermal", "xid", "lost", "memory", "nvlink", "pcie"]
+"""Cause for which a GPU was slower than it should be, by itself: a power brake, its temperature, an error that the driver reported,
+the driver no longer finds it, rows of its memory, or errors of its links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,5 +344,7 @@ class NodeReport:
     """None = there is no driver, or it did not answer in time."""
     nics: tuple[NicReading, ...]
     socket: SocketCounters
+    lost_gpus: tuple[int, ...] = ()
+    """GPUs that the driver had when the agent began, and no longer has."""
     failed_tasks: tuple[TaskFailure, ...] = ()
     """Background tasks of the agent that have failed since its start."""

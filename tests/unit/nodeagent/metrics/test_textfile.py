@@ -44,7 +44,7 @@ JOB = replace(
     impaired=(ImpairedGpu(0, ("power",)),), usage=JobUsage(3.5, 2**20, "cgroup"),
     pressure=JobPressure(cpu_some_s=0.5, io_full_s=0.25, throttled_periods=9, throttled_s=1.25),
 )  # fmt: skip
-REPORT = NodeReport("n1", 1_700_000_000.0, 1, 5.0, (JOB,), (GPU,), (NIC,), SocketCounters(0, 0, 0, 0, 0, 0, 0))
+REPORT = NodeReport("n1", 1_700_000_000.0, 1, 5.0, (JOB,), (GPU,), (NIC,), SocketCounters(0, 0, 0, 0, 0, 0, 0), (3,))
 
 
 def values(path: Path) -> dict[tuple[Any, ...], float]:
@@ -71,7 +71,7 @@ def test_every_measurement_is_a_series_with_node_gpu_and_job(tmp_path: Path) -> 
         ("headway_gpu_row_remapping_pending", "gpu=0"): 1.0, ("headway_gpu_xid_errors_total", "gpu=0"): 1.0,
         ("headway_gpu_newest_xid", "gpu=0"): 79.0, ("headway_gpu_nvlink_tx_bytes_total", "gpu=0"): 7168.0,
         ("headway_gpu_info", "gpu=0", "uuid=GPU-1", 'name=an "H100"', "pci=0000:3b:00.0"): 1.0,
-        ("headway_gpu_job", "gpu=0", "job_id=7"): 1.0,
+        ("headway_gpu_job", "gpu=0", "job_id=7"): 1.0, ("headway_gpu_lost", "gpu=0"): 0.0, ("headway_gpu_lost", "gpu=3"): 1.0,
         ("headway_nic_speed_bytes_per_second", "nic=mlx5_0/1"): 5e10,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=port_xmit_wait"): 12.0,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=np_cnp_sent"): 3.0,

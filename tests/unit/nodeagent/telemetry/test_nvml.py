@@ -117,6 +117,13 @@ async def test_a_gpu_that_fell_off_the_bus_takes_no_other_along(reader):
     assert [gpu.index for gpu in await reader("one lost").read()] == [1, 0]
 
 
+@pytest.mark.parametrize("behaviour", ["lost later", "lost inside"])
+async def test_a_gpu_that_is_lost_later_has_no_row_and_no_other_gpu_its_number(reader, behaviour):
+    gpus = reader(behaviour)
+    assert [gpu.index for gpu in await gpus.read()] == [1, 0]
+    assert [gpu.index for gpu in await gpus.read()] == [0]
+
+
 async def test_a_child_that_hangs_is_killed_and_another_started_later(reader, tmp_path):
     gpus = reader("hang", 1.0)
     await gpus.read()

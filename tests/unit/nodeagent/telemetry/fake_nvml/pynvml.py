@@ -36,6 +36,10 @@ class NVMLError(Exception):
     """The same exception as in the library."""
 
 
+class NVMLError_GpuIsLost(NVMLError):  # noqa: N801, N818 - the name is the library's
+    """The library's exception for a GPU that has fallen off the bus."""
+
+
 def _count_starts():
     if marks := os.environ.get("FAKE_NVML_STARTS"):
         with Path(marks).open("a") as file:
@@ -52,7 +56,17 @@ def nvmlInit():
         time.sleep(600)
 
 
+_round = [0]
+"""Number of the reading, from 1; one call more is made at the start."""
+
+
+def _is_later(behaviour):
+    """Return whether the GPU behaves so from the second reading on."""
+    return behaviour == BEHAVIOUR and _round[0] > 2
+
+
 def nvmlDeviceGetCount():
+    _round[0] += 1
     return 3 if BEHAVIOUR == "one lost" else 2
 
 
@@ -69,6 +83,8 @@ def nvmlDeviceGetHandleByIndex(index):
         time.sleep(600)
     if index == 2:
         raise NVMLError("GPU is lost")
+    if index == 0 and _is_later("lost later"):
+        raise NVMLError_GpuIsLost("GPU is lost")
     return SimpleNamespace(index=index, mig=None)
 
 
@@ -76,6 +92,8 @@ _reads = [0, 1]
 
 
 def nvmlDeviceGetMinorNumber(handle):
+    if handle.index == 0 and _is_later("lost inside"):  # some drivers still give the handle, and nothing else
+        raise NVMLError_GpuIsLost("GPU is lost")
     return 1 - handle.index
 
 
@@ -164,11 +182,11 @@ def nvmlDeviceGetTotalEccErrors(handle, kind, scope):
 def nvmlDeviceGetRemappedRows(device):
     if device.index == 1:
         raise NVMLError("Not Supported")
-    return (2, 1, 1, 0)
+    return (2, 1, 1, 1 if _is_later("remapping failed later") else 0)
 
 
 def nvmlDeviceGetPcieReplayCounter(handle):
-    return 6
+    return 9 if handle.index == 0 and _is_later("pcie replays later") else 6
 
 
 def nvmlEventSetCreate():
@@ -195,7 +213,8 @@ def nvmlEventSetWait_v2(events, timeoutms):
 def nvmlDeviceGetFieldValues(handle, fields):
     if not isinstance(fields[0], tuple):  # errors over all links
         codes = [0 if field != NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL else 3 for field in fields]
-        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=11)) for code in codes]
+        errors = 12 if handle.index == 0 and _is_later("nvlink errors later") else 11
+        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=errors)) for code in codes]
     assert all(scope == 0xFFFFFFFF for _field, scope in fields)
     if handle.index == 1:
         return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0)) for _ in fields]
