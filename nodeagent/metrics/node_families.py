@@ -1,6 +1,7 @@
 """Families of the node's network interfaces and jobs, and all families of one report. Pure.
 
-The number of series is bounded by the hardware, and by `MOST_JOBS`: a GPU has about 40, a job about 16, an InfiniBand port 20.
+The number of series is bounded by the hardware, and by `MOST_JOBS`: a GPU has about 40 (48 with GPM), a job about 16, an InfiniBand
+port 20.
 """
 
 from __future__ import annotations

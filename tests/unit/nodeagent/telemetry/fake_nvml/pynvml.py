@@ -2,7 +2,7 @@
 
 Values are those of the real functions; what a real GPU of that kind does not support raises, as in the real library.
 """
-# ruff: noqa: N802, N816 - the names are the library's
+# ruff: noqa: N802, N803, N816 - the names are the library's
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
 NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
 NVML_VOLATILE_ECC = 0
 nvmlEventTypeXidCriticalError = 8
+NVML_GPM_METRICS_GET_VERSION = 1
+NVML_GPM_METRIC_SM_UTIL = 2
+NVML_GPM_METRIC_SM_OCCUPANCY = 3
+NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
+NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
+NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
+NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
 
 BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
 
@@ -265,3 +274,62 @@ def nvmlDeviceGetGpuInstanceId(handle):
 
 def nvmlDeviceGetComputeInstanceId(handle):
     return 0
+
+
+class c_nvmlGpmSample_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """A pointer to a buffer of the driver; here its number."""
+
+    _fields_ = (("opaque", ctypes.c_void_p),)
+
+
+class c_nvmlGpmMetric_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """One metric of a request, and its answer."""
+
+    _fields_ = (("metricId", ctypes.c_uint), ("nvmlReturn", ctypes.c_uint), ("value", ctypes.c_double))
+
+
+class c_nvmlGpmMetricsGet_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """A request for metrics between two samples."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint), ("numMetrics", ctypes.c_uint), ("sample1", c_nvmlGpmSample_t),
+        ("sample2", c_nvmlGpmSample_t), ("metrics", c_nvmlGpmMetric_t * 98),
+    )  # fmt: skip
+
+
+_samples = {}
+"""Time of the newest sample in each buffer, by its number."""
+_GPM = {
+    NVML_GPM_METRIC_SM_UTIL: 75.0, NVML_GPM_METRIC_SM_OCCUPANCY: 40.0, NVML_GPM_METRIC_ANY_TENSOR_UTIL: 100.0000004,
+    NVML_GPM_METRIC_DRAM_BW_UTIL: 62.5, NVML_GPM_METRIC_PCIE_TX_PER_SEC: 2048.0, NVML_GPM_METRIC_PCIE_RX_PER_SEC: 0.0,
+    NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: 1024.0,
+}  # fmt: skip
+"""Values; others are not supported."""
+
+
+def nvmlGpmQueryDeviceSupport(device):
+    if BEHAVIOUR == "old driver":
+        raise NVMLError("Function Not Found")
+    return SimpleNamespace(version=1, isSupportedDevice=1 - device.index)
+
+
+def nvmlGpmSampleAlloc():
+    _samples[len(_samples) + 1] = 0
+    return c_nvmlGpmSample_t(len(_samples))
+
+
+def nvmlGpmSampleGet(device, gpmSample):
+    assert device.index == 0
+    if _is_later("gpm gap") and _round[0] == 3:
+        raise NVMLError("Unknown Error")
+    _samples[gpmSample.opaque] = _round[0]
+    return gpmSample
+
+
+def nvmlGpmMetricsGet(metricsGet):
+    assert metricsGet.version == NVML_GPM_METRICS_GET_VERSION
+    times = [_samples[each.opaque] for each in (metricsGet.sample1, metricsGet.sample2)]
+    assert times == [_round[0] - 1, _round[0]]  # of the last reading and of this one
+    for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+        metric.nvmlReturn, metric.value = (0, _GPM[metric.metricId]) if metric.metricId in _GPM else (3, 0.0)
+    return metricsGet
