@@ -63,6 +63,9 @@ class AgentSettings(BaseModel):
     """Reading of GPUs through NVML. `automatic` reads them if there is a driver; with `required` a missing driver is an error."""
     gpu_deadline_s: Annotated[float, Field(gt=0, le=60)] = 2.0
     """A reading of the GPUs that takes longer is abandoned, and the process that takes it is killed."""
+    gpm: Literal["automatic", "off"] = "off"
+    """Reading of GPM (activity of multiprocessors and tensor cores, bandwidth of memory, PCIe and NVLink) at every report, for
+    metrics_file. `automatic` reads it of GPUs that have it: Hopper and later, not in MIG mode."""
     nics: tuple[str, ...] = ()
     """Network interfaces whose traffic is counted; empty = all with hardware, or, if none has, all except loopback and bridges."""
 

@@ -33,7 +33,7 @@ from nodeagent.metrics.textfile import MetricsFile
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
 from nodeagent.telemetry.network import NicCounters
-from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
+from nodeagent.telemetry.nvml import CHILD, GpuReader, NoGpus, NvmlReader
 from nodeagent.telemetry.sampler import Sampler
 from nodeagent.telemetry.slurm_jobs import SlurmJobs
 from nodeagent.uplink.reporter import Reporter
@@ -223,7 +223,7 @@ class NodeAgent:
         self.save_service.take_measurements(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
         report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)
-        return replace(report, gpus=reading.gpus, nics=reading.nics)
+        return replace(report, gpus=reading.gpus, nics=reading.nics, lost_gpus=reading.lost_gpus)
 
     def _report(self, jobs: tuple[JobReport, ...], now_ns: int, interval_s: float | None) -> NodeReport:
         return NodeReport(
@@ -272,7 +272,8 @@ def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Pat
         steps_interval_s=settings.steps_interval_s,
         profile_steps=settings.profile_steps,
     )
-    gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
+    child = (*CHILD, "--gpm") if settings.gpm == "automatic" else CHILD
+    gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s, child)
     sampler = Sampler(jobs, cgroups, SlurmJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
     save_service = SaveService(jobs, job_socket, time.monotonic_ns)
     listeners.add(save_service.saves)

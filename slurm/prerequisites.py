@@ -36,6 +36,7 @@ _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
 _CONTAINER_PROGRAMS = ("podman", "conmon", "crun")
 _BROWSERS = ("chromium", "chromium-browser")
 _PROMETHEUS = ("prometheus", "promtool")
+_NODE_EXPORTERS = ("prometheus-node-exporter", "node_exporter")
 _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
@@ -160,6 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     if _absent(_PROMETHEUS):
         _say("tests of the alerts with Prometheus will be skipped; `apt-get install prometheus` on Debian and Ubuntu")
+    if len(_absent(_NODE_EXPORTERS)) == len(_NODE_EXPORTERS):
+        _say("tests of the nodes' metrics with Prometheus will be skipped; `apt-get install prometheus-node-exporter`")
     return 0
 
 

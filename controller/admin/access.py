@@ -9,6 +9,7 @@ from controller.admin.front import caller_of, uid_of
 from controller.admin.protocol import USER, Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
+from controller.base.private_data import JOBS, is_private
 from controller.base.text import USER_NAME
 from policies.serving.runtime.name_service import is_member
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:  # a class of the type stubs only
 _ONLY = (
     "only root, the controller's user and the group of `admin_group` in controller.toml may see those of other users"
 )
-
-
-JOBS = frozenset({"jobs"})
-"""Words of PrivateData that hide jobs of other users."""
-USAGE = frozenset({"jobs", "usage"})
-"""Words of PrivateData that hide the usage of other users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +87,7 @@ class AccessRules:
     def _private(self, hidden_by: frozenset[str]) -> bool:
         """Return whether PrivateData has one of these words; True while it is not known."""
         facts = self._viewer.controller.facts
-        private = "jobs" if facts is None else facts.settings.get("PrivateData", "")
-        return bool((hidden_by | {"all"}) & set(private.lower().split(",")))
+        return is_private(None if facts is None else facts.settings, hidden_by)
 
 
 def private_refusal(access: Access) -> CallRefused:

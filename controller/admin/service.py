@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
-from controller.admin.access import JOBS, USAGE, Access, AccessRules, private_refusal
+from controller.admin.access import Access, AccessRules, private_refusal
 from controller.admin.changes import Changes
 from controller.admin.event_messages import events_of, past_events
 from controller.admin.explain.advice_text import with_advice, with_impairment
@@ -27,6 +27,7 @@ from controller.admin.report.reports import Reports
 from controller.admin.report.usage import UsageReports
 from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
+from controller.base.private_data import JOBS, USAGE
 from controller.base.text import without_job_ids
 from controller.observe.role import Role
 from controller.slurm.client import SlurmJob

@@ -170,6 +170,10 @@ class ControllerSettings(BaseModel):
     """Address on which Prometheus metrics are served, host:port; empty = not at all. Every user who can reach the address can
     read them, so it has to be loopback, or an IP address written out (0.0.0.0:19341 is every interface). The default is outside
     Prometheus's list of exporters (9100 to 9999 are all given away; 9341 is the Slurm exporter's)."""
+    metrics_jobs: Annotated[int, Field(ge=0, le=20_000)] = 500
+    """Maximum number of waiting jobs, those that have waited longest, with metrics of their own (wait, reason, estimated start),
+    and of running ones, the most slowed down, with their slowdown: five series for each of this number at most, 2,500 by default.
+    0 = none. Where jobs are private (PrivateData=jobs, or admin_group), there are none in any case."""
     admin_group: Annotated[str, AT_START] = ""
     """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     where slurm.conf keeps jobs private (PrivateData), each sees jobs of their own. Changing the policy stays with root and the

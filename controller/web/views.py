@@ -134,8 +134,9 @@ class Views:
     async def contention(self, request: Request, user: str) -> Response:
         """Show pairs of jobs that slow each other down, and the moves that are advised."""
         status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.queue(user))
+        pairs = await asyncio.to_thread(contention.pairs, answer)
         return await self._renderer.page(
-            request, "contention.html", user, pairs=contention.pairs(answer), advice=status.advice,
+            request, "contention.html", user, pairs=pairs[: contention.SHOWN], number=len(pairs), advice=status.advice,
             measured=contention.measured(answer),
         )  # fmt: skip
 

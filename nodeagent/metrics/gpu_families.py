@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nodeagent.metrics.families import Family
-from nodeagent.wire.report import GpuHealth, GpuReading, JobReport
+from nodeagent.wire.report import GpmReading, GpuHealth, GpuReading, JobReport
 
 _Value = float | None
 
@@ -77,6 +77,19 @@ _HEALTH: tuple[tuple[str, str, Callable[[GpuHealth], _Value]], ...] = (
     ("newest_xid", "Number of the newest XID error; none: no series", lambda of: of.newest_xid),
 )  # fmt: skip
 
+_GPM: tuple[tuple[str, str, Callable[[GpmReading], _Value]], ...] = (
+    ("sm_active_ratio", "Multiprocessors that were busy, 0 to 1", lambda of: _share(of.sm_percent)),
+    ("sm_occupancy_ratio", "Active warps of those that there is room for, 0 to 1", lambda of: _share(of.sm_occupancy_percent)),
+    ("tensor_active_ratio", "Part of the time in which tensor cores computed, 0 to 1", lambda of: _share(of.tensor_percent)),
+    ("dram_bandwidth_ratio", "Bandwidth of the memory in use, of the largest possible, 0 to 1", lambda of: _share(of.dram_percent)),
+    ("pcie_tx_bytes_per_second", "Rate sent by the GPU over PCIe", lambda of: of.pcie_tx_bytes_per_s),
+    ("pcie_rx_bytes_per_second", "Rate received by the GPU over PCIe", lambda of: of.pcie_rx_bytes_per_s),
+    ("nvlink_tx_bytes_per_second", "Rate sent over all NVLinks", lambda of: of.nvlink_tx_bytes_per_s),
+    ("nvlink_rx_bytes_per_second", "Rate received over all NVLinks", lambda of: of.nvlink_rx_bytes_per_s),
+)  # fmt: skip
+"""Means since the last report."""
+_NO_GPM = GpmReading()
+
 
 def gpu_families(node: str, gpus: Iterable[GpuReading], jobs: Iterable[JobReport]) -> list[Family]:
     """Return the families of these GPUs; `jobs` are those of the node."""
@@ -84,6 +97,14 @@ def gpu_families(node: str, gpus: Iterable[GpuReading], jobs: Iterable[JobReport
     found = [_family(name, text, ((labels, value(gpu)) for labels, gpu in rows)) for name, text, value in _READINGS]
     found += [
         _family(name, text, ((labels, value(gpu.health)) for labels, gpu in rows)) for name, text, value in _HEALTH
+    ]
+    found += [
+        _family(
+            f"gpm_{name}",
+            f"{text}; mean since the last report, by GPM",
+            ((labels, value(gpu.gpm or _NO_GPM)) for labels, gpu in rows),
+        )
+        for name, text, value in _GPM
     ]
     reasons = Family("headway_gpu_clock_event", "gauge", "1: the clock is lowered now, for this reason")
     info = Family("headway_gpu_info", "gauge", "Always 1; names of the GPU")

@@ -1,6 +1,7 @@
 """Families of the node's network interfaces and jobs, and all families of one report. Pure.
 
-The number of series is bounded by the hardware, and by `MOST_JOBS`: a GPU has about 40, a job about 16, an InfiniBand port 20.
+The number of series is bounded by the hardware, and by `MOST_JOBS`: a GPU has about 40 (48 with GPM), a job about 16, an InfiniBand
+port 20.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _JOBS: tuple[tuple[str, str, Callable[[JobReport], _Value]], ...] = (
     ("gpus", "GPUs of this node that Slurm gave to the job", lambda job: _len(job.gpus)),
     ("idle_gpus", "Those of them on which the job has no process", lambda job: _len(job.idle_gpus)),
     (
-        "impaired_gpus", "Those of them that were throttled by power or temperature or failed since the last report",
+        "impaired_gpus", "Those of them that were throttled by a power brake or temperature or failed since the last report",
         lambda job: len(job.impaired) if job.gpus is not None else None,
     ),
     ("energy_joules_total", "Energy of its GPUs since the agent has seen this run", lambda job: job.energy_j),
@@ -65,8 +66,11 @@ def node_families(report: NodeReport) -> list[Family]:
     )
     left_out.add({"node": node}, len(report.jobs) - len(jobs))
     gpus = (report.gpus or ())[:MAX_GPUS]
+    lost = Family("headway_gpu_lost", "gauge", "1: the driver no longer finds a GPU that it had when the agent began")
+    for index in sorted({gpu.index for gpu in gpus}.union(report.lost_gpus[:MAX_GPUS])):
+        lost.add({"node": node, "gpu": str(index)}, index in report.lost_gpus)
     return [
-        agent, read, left_out, *gpu_families(node, gpus, jobs), *_nic_families(node, report.nics[:MOST_NICS]),
+        agent, read, left_out, lost, *gpu_families(node, gpus, jobs), *_nic_families(node, report.nics[:MOST_NICS]),
         *_job_families(node, jobs),
     ]  # fmt: skip
 

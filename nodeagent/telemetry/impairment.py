@@ -2,7 +2,8 @@
 
 Such a GPU makes a job slow as a neighbour on the same link would; so the windows of its job are not judged as contention. Running
 at its power limit impairs no GPU: large GPUs do that whenever they are busy, alone as well as beside others, and a job is compared
-with itself. A power brake of the machine does impair it.
+with itself. A power brake of the machine does impair it. So does every error for which a link repeated a transfer: what it costs is
+not known, and a window that is not judged does less harm than a job that is moved because its own GPU fails.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from nodeagent.wire.report import GpuHealth, GpuReading, ImpairedGpu, Impairment
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 """Bits of NVML's nvmlClocksEventReason (before 12.2: nvmlClocksThrottleReason)."""
+_NVLINK = ("nvlink_crc_errors", "nvlink_replays", "nvlink_recoveries")
 _THERMAL = SW_THERMAL | HW_THERMAL | HW_SLOWDOWN
+UNANSWERED_NS = 30_000_000_000
+"""Time without a reading from which GPUs count as lost: a driver often hangs when a GPU fails. A busy node may miss a reading."""
 SHARE = 0.02
 """A GPU counts as throttled from this share of the interval on: less cannot be told from the noise of a job's speed."""
 
@@ -30,13 +34,18 @@ class Impairments:
         """Return the causes by GPU index, for the GPUs that were impaired since the last reading."""
         before, now = self._before, {gpu.index: (now_ns, gpu.health) for gpu in gpus}
         self._before = before | now
-        found = {}
+        found: dict[int, tuple[Impairment, ...]] = dict.fromkeys(before.keys() - now.keys(), ("lost",))
         for index, (_, health) in now.items():
             then_ns, then = before.get(index, (now_ns, health))
             causes = _causes(then, health, (now_ns - then_ns) / 1e9)
             if causes:
                 found[index] = causes
         return found
+
+    def unread(self, now_ns: int) -> dict[int, tuple[Impairment, ...]]:
+        """Return the causes by GPU index when the driver gives no reading."""
+        newest_ns = max((read_ns for read_ns, _ in self._before.values()), default=now_ns)
+        return dict.fromkeys(self._before, ("lost",)) if now_ns - newest_ns > UNANSWERED_NS else {}
 
 
 def _causes(before: GpuHealth, now: GpuHealth, interval_s: float) -> tuple[Impairment, ...]:
@@ -48,6 +57,12 @@ def _causes(before: GpuHealth, now: GpuHealth, interval_s: float) -> tuple[Impai
         causes.append("thermal")
     if _rose(before.xid_errors, now.xid_errors) or _rose(before.ecc_uncorrected, now.ecc_uncorrected):
         causes.append("xid")
+    if now.remapping_failed or _rose(before.rows_remapped_uncorrected, now.rows_remapped_uncorrected):
+        causes.append("memory")
+    if any(_rose(getattr(before, name), getattr(now, name)) for name in _NVLINK):
+        causes.append("nvlink")
+    if _rose(before.pcie_replays, now.pcie_replays):
+        causes.append("pcie")
     return tuple(causes)
 
 

@@ -2,6 +2,7 @@
 
 It writes one line {"ready": COUNT} or {"absent": WHY} at the start, and for every line "read" on standard input one line
 {"gpus": [...]} whose rows have the fields of report.GpuReading. A value that NVML does not give is null. It ends with its input.
+With the argument --gpm, rows have the figures of GPM too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import pynvml
 
+from nodeagent.telemetry.nvml_gpm import GpmSamples
 from nodeagent.telemetry.nvml_health import XidEvents, read_health
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -34,13 +37,23 @@ def main() -> int:
         _say({"absent": str(error)})
         return _NO_DRIVER
     _say({"ready": count})
-    seen_us: dict[int, int] = {}
-    xids = XidEvents(_call)
+    kept = _Kept(XidEvents(_call), GpmSamples(_call) if "--gpm" in sys.argv[1:] else None)
     for line in sys.stdin:
         if line.strip() == "read":
             positions = range(pynvml.nvmlDeviceGetCount())
-            _say({"gpus": [row for position in positions if (row := _gpu(position, seen_us, xids)) is not None]})
+            _say({"gpus": [row for position in positions if (row := _gpu(position, kept)) is not None]})
     return 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """State that each reading leaves to the next one."""
+
+    xids: XidEvents
+    gpm: GpmSamples | None
+    """None = GPM is not read."""
+    seen_us: dict[int, int] = field(default_factory=dict)
+    """Time of the newest sample of processes by position. Bound: the GPUs of the node."""
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -49,9 +62,11 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of NVML; None = this GPU, driver or library does not give it."""
+    """Return the result of NVML; None = this GPU, driver or library does not give it. Raises NVMLError_GpuIsLost."""
     try:
         return function(*arguments)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
     except pynvml.NVMLError:
         return None
 
@@ -62,11 +77,19 @@ def _call(name: str, *arguments: Any) -> Any:
     return None if function is None else _optional(function, *arguments)
 
 
-def _gpu(position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, Any] | None:
-    """Return the row of a GPU; None if it has fallen off the bus."""
-    handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
-    if handle is None:
+def _gpu(position: int, kept: _Kept) -> dict[str, Any] | None:
+    """Return the row of a GPU; None if it has fallen off the bus.
+
+    NVML may still give a handle of such a GPU. Its row would have no number, and so be taken for another GPU's.
+    """
+    try:
+        handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
+        return None if handle is None else _row(handle, position, kept)
+    except pynvml.NVMLError_GpuIsLost:
         return None
+
+
+def _row(handle: Any, position: int, kept: _Kept) -> dict[str, Any]:
     minor = _call("nvmlDeviceGetMinorNumber", handle)
     utilization = _call("nvmlDeviceGetUtilizationRates", handle)
     memory = _call("nvmlDeviceGetMemoryInfo", handle)
@@ -79,7 +102,7 @@ def _gpu(position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, A
         "name": _call("nvmlDeviceGetName", handle),
         "pci_address": None if pci is None else _sysfs_address(pci.busId),
         "busy_percent": None if utilization is None else utilization.gpu,
-        "sm_percent": _sm_percent(handle, position, seen_us),
+        "sm_percent": _sm_percent(handle, position, kept.seen_us),
         "sm_clock_mhz": _call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
         "memory_busy_percent": None if utilization is None else utilization.memory,
         "memory_used_bytes": None if memory is None else memory.used,
@@ -91,7 +114,8 @@ def _gpu(position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, A
         "nvlink_rx_bytes": links[1],
         "processes": _processes(handle),
         "mig": _mig(handle),
-        "health": read_health(_call, handle, position, xids),
+        "health": read_health(_call, handle, position, kept.xids),
+        "gpm": None if kept.gpm is None else kept.gpm.read(position, handle),
     }
 
 

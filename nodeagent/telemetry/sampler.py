@@ -24,6 +24,7 @@ class NodeSample:
     jobs: tuple[JobReport, ...]
     gpus: tuple[GpuReading, ...] | None
     nics: tuple[NicReading, ...]
+    lost_gpus: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Sampler:
         """Take a sample; `gpus` is the present reading of the GPUs."""
         slurm_jobs = self.slurm_jobs.read(self.jobs.processes())
         owned = None if gpus is None else with_jobs(gpus, slurm_jobs)
-        impaired = {} if owned is None else self._impairments.read(owned, now_ns)
+        impaired = self._impairments.unread(now_ns) if owned is None else self._impairments.read(owned, now_ns)
         energy_j = self._energy.read(owned or (), slurm_jobs)
         rows = self._rows(slurm_jobs, now_ns)
 
@@ -64,7 +65,8 @@ class Sampler:
 
         made = self._guard.each(rows, measured_row)
         measured = tuple(row for _, row in made)
-        return NodeSample(now_ns, measured, owned, self.nics.read(now_ns))
+        lost = tuple(sorted(index for index, causes in impaired.items() if "lost" in causes))
+        return NodeSample(now_ns, measured, owned, self.nics.read(now_ns), lost)
 
     def _rows(self, slurm_jobs: dict[int, SlurmJob], now_ns: int) -> Iterable[JobReport]:
         reported = {row.job_id: row for row in self.jobs.rows(now_ns)}

@@ -217,8 +217,28 @@ class GpuHealth:
     """Number of the newest of them; None = there was none."""
 
 
-Impairment = Literal["power", "thermal", "xid"]
-"""Cause for which a GPU was slower than it should be, by itself: a power brake, its temperature, or a fault."""
+@dataclass(frozen=True, slots=True)
+class GpmReading:
+    """Activity of a GPU: means over the time since the last reading, by GPM (Hopper and later)."""
+
+    sm_percent: _Percent | None = None
+    """Multiprocessors that were busy."""
+    sm_occupancy_percent: _Percent | None = None
+    """Warps that were active, of those that there is room for."""
+    tensor_percent: _Percent | None = None
+    """Part of the time in which tensor cores computed."""
+    dram_percent: _Percent | None = None
+    """Bandwidth of the memory in use, of the largest possible."""
+    pcie_tx_bytes_per_s: _Amount | None = None
+    pcie_rx_bytes_per_s: _Amount | None = None
+    nvlink_tx_bytes_per_s: _Amount | None = None
+    """Rates over all links."""
+    nvlink_rx_bytes_per_s: _Amount | None = None
+
+
+Impairment = Literal["power", "thermal", "xid", "lost", "memory", "nvlink", "pcie"]
+"""Cause for which a GPU was slower than it should be, by itself: a power brake, its temperature, an error that the driver reported,
+the driver no longer finds it, rows of its memory, or errors of its links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +277,8 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] | None
     mig: tuple[MigReading, ...] = ()
     health: GpuHealth = GpuHealth()
+    gpm: GpmReading | None = None
+    """None = it is not read, the GPU has none, or this is the first reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,5 +367,7 @@ class NodeReport:
     """None = there is no driver, or it did not answer in time."""
     nics: tuple[NicReading, ...]
     socket: SocketCounters
+    lost_gpus: tuple[int, ...] = ()
+    """GPUs that the driver had when the agent began, and no longer has."""
     failed_tasks: tuple[TaskFailure, ...] = ()
     """Background tasks of the agent that have failed since its start."""

@@ -12,7 +12,12 @@ from controller.profiles.current import run_of
 from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2
 
-_CAUSES = {"power": "throttled by power", "thermal": "throttled by temperature", "xid": "with errors"}
+_CAUSES = {
+    "power": "throttled by power", "thermal": "throttled by temperature", "xid": "with errors",
+    "lost": "not found by the driver", "memory": "with faulty memory", "nvlink": "with errors of their NVLinks",
+    "pcie": "with errors on PCIe",
+}  # fmt: skip
+"""Words for users. Invariant: each cause of report.Impairment has some."""
 
 if TYPE_CHECKING:
     from controller.contention.service import ContentionService

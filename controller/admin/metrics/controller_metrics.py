@@ -1,6 +1,6 @@
 """Metrics of decisions, of the queue and of the controller's health.
 
-Labels are bounded: roles, kinds and the one current policy; never jobs, users or nodes.
+Labels are bounded: roles, kinds and the one current policy; never jobs, users or nodes. job_metrics has those of single jobs.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.forecast_metrics import ForecastMetrics
+from controller.admin.metrics.job_metrics import JobMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
@@ -25,6 +26,7 @@ from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.estimate import no_starts
 from controller.forecast.service import StartForecasts
 from controller.notify.outbox import Receivers
 
@@ -54,6 +56,7 @@ def make_registry(
         registry.register(PartMetrics(cluster))
     if forecasts is not None:
         registry.register(ForecastMetrics(controller, forecasts))
+    registry.register(JobMetrics(controller, no_starts if forecasts is None else forecasts.of))
     if receivers:
         registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):

@@ -8,6 +8,9 @@ from headway_client import Queue, QueueEntry
 
 from controller.web.pages.placements import parse
 
+SHOWN = 200
+"""Pairs on the page; laying out a table of thousands takes a browser longer than the page takes to make."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:

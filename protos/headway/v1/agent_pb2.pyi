@@ -1111,8 +1111,9 @@ class ImpairedGpu(_message.Message):
     index: _builtins.int
     @_builtins.property
     def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """power (slowed down by a power brake), thermal (its clock was lowered to keep the temperature) or xid (an XID error, or an ECC error that
-        could not be corrected).
+        """power (slowed down by a power brake), thermal (its clock was lowered to keep the temperature), xid (an XID error, or an ECC error that
+        could not be corrected), lost (the driver no longer finds it), memory (a row that could not be remapped, or was remapped for an
+        uncorrected error), nvlink or pcie (errors of its links). Others are ignored.
         """
 
     def __init__(

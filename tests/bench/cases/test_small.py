@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
+from starlette.routing import Route
 
+from controller.web.app import make_app
+from controller.web.settings import WebSettings
 from policies.api import load_policy
 from tests.bench.__main__ import ALL, LONG
-from tests.bench.cases import decisions, estimates
+from tests.bench.cases import decisions, estimates, web
 
 
 @pytest.mark.parametrize("name", [*ALL, *LONG])
@@ -29,6 +33,17 @@ def test_forecasts_of_every_rule_are_measured() -> None:
 
     assert {"fifo", "fifo-skip", "backfill", "sjf", "srtf", "srsf", "las", "tiresias"} <= names
     assert not {"headway-rl", "contention-greedy", "drf"} & names
+
+
+def test_every_page_is_measured() -> None:
+    found = web.measure(40, 8, samples=1, paints=0)
+
+    pages = {route.path for route in make_app(WebSettings(token_file=Path("t")), {}).routes if isinstance(route, Route)}
+    left_out = {"/healthz", "/sign-in", "/sign-out", "/jobs"}  # /jobs only leads to a job's page
+    measured = {figure.name for figure in found.figures if "CPU" not in figure.name}
+    names = {path.strip("/") or "overview" for path in pages - left_out - {"/jobs/{job_id}"}}
+    assert measured == {f"page: {name}" for name in names | {"a running job", "a waiting job"}}
+    assert all(figure.value > 0 for figure in found.figures)
 
 
 def test_decisions_are_timed() -> None:

@@ -14,7 +14,7 @@ import pytest
 from nodeagent.config import AgentSettings
 from nodeagent.daemon import _raise_file_limit, build_agent, stop_signals
 from nodeagent.errors import SocketError, TelemetryError
-from nodeagent.telemetry.nvml import NoGpus
+from nodeagent.telemetry.nvml import CHILD, NoGpus
 from nodeagent.uplink.reporter import FileReporter
 from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
@@ -131,6 +131,11 @@ async def test_its_metrics_are_there_while_it_runs(place):
         await until(lambda: path.exists() and 'headway_job_steps_total{node="n1",job_id="7"} 11\n' in path.read_text())
         assert 'headway_agent_gpus_read{node="n1"} 0\n' in path.read_text()
     assert not path.exists()
+
+
+async def test_gpm_is_read_where_the_setting_says_so(place):
+    arguments = [place.agent(gpus="automatic", gpm=gpm).sampler.gpus._argv for gpm in ("off", "automatic")]
+    assert arguments == [CHILD, (*CHILD, "--gpm")]
 
 
 async def test_systemd_is_notified(place):

@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from headway_client import AsyncClient
 
+from controller.admin.explain.advice_text import _CAUSES
 from controller.contention.service import ContentionService
 from controller.profiles.current import contention, newest
 from controller.profiles.sensitivity import Priors
@@ -23,7 +25,7 @@ from nodeagent.telemetry.impairment import Impairments, of_job
 from nodeagent.telemetry.nvml import NvmlReader
 from nodeagent.telemetry.slurm_jobs import SlurmJob
 from nodeagent.uplink.encode import job_message
-from nodeagent.wire.report import ImpairedGpu, JobReport, NodeReport, SocketCounters
+from nodeagent.wire.report import ImpairedGpu, Impairment, JobReport, NodeReport, SocketCounters
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.contention.test_service import Begun
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
@@ -72,7 +74,13 @@ def encoded(impaired: tuple[ImpairedGpu, ...]) -> agent_pb2.JobReport:
     return agent_pb2.AgentReport.FromString(sent).job
 
 
-@pytest.mark.parametrize(("behaviour", "cause"), [("good", ""), ("throttled", "thermal"), ("xid later", "xid")])
+@pytest.mark.parametrize(
+    ("behaviour", "cause"),
+    [
+        ("good", ""), ("throttled", "thermal"), ("xid later", "xid"), ("lost later", "lost"), ("lost inside", "lost"),
+        ("remapping failed later", "memory"), ("nvlink errors later", "nvlink"), ("pcie replays later", "pcie"),
+    ],
+)  # fmt: skip
 async def test_a_throttled_or_failing_gpu_is_never_taken_for_contention(
     tmp_path: Path, driver: pytest.MonkeyPatch, behaviour: str, cause: str
 ) -> None:
@@ -115,6 +123,10 @@ async def test_a_throttled_or_failing_gpu_is_never_taken_for_contention(
         assert {run.job_id for run in windows} == (set() if cause else set(ids))
         # and users are told why nothing is judged
         assert store.impaired(start_s) == (dict.fromkeys(ids, cause) if cause else {})
+
+
+def test_every_cause_has_words_for_users() -> None:
+    assert set(_CAUSES) == set(get_args(Impairment))
 
 
 async def test_why_says_that_a_gpu_was_throttled(monkeypatch: pytest.MonkeyPatch) -> None:

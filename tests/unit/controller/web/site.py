@@ -76,9 +76,9 @@ class Site:
         )
 
     @contextmanager
-    def address(self) -> Iterator[str]:
+    def address(self, **changes: Any) -> Iterator[str]:
         """Serve the page on loopback; yield its address."""
-        config = uvicorn.Config(self.app(), log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(self.app(**changes), log_config=None, lifespan="off", ws="none")
         server, listener = uvicorn.Server(config), listen(ListenAddress(host="127.0.0.1", port=0))
         serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listener]), self.loop)
         try:

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from controller.admin.metrics.metered_client import MeteredClient
+from controller.web.pages import contention
 from tests.unit.controller.web.site import HOSTILE, Site
 
 PAGES = (
@@ -281,3 +282,15 @@ def test_below_another_path_all_links_begin_with_it(cluster: Site) -> None:
         html = page(client, "/queue")
         assert re.findall(r"(?:src|href|action)=\"(?!/headway/|#)", html) == []
         assert client.get("/jobs?id=4").headers["location"] == "/headway/jobs/4"
+
+
+def test_of_many_pairs_those_that_are_slowed_down_most_are_shown(
+    cluster: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = contention.pairs
+    monkeypatch.setattr(contention, "pairs", lambda queue: found(queue) * 300)
+    with cluster.client() as client:
+        html = page(client, "/contention")
+
+    assert html.count('/jobs/1">1</a>') == 200
+    assert "The 200 pairs that are slowed down most, of 300." in html

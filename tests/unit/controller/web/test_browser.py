@@ -56,9 +56,12 @@ def opened(browser: Browser, address: str, width: int, scheme: Any = "light", to
     assert wrong == []
 
 
+_ERROR_PAGES = ("status of 401", "status of 404", "status of 503")
+
+
 def _is_wrong(message: Any) -> bool:
-    """An error on the console, but for that of a page that is not there."""
-    return message.type == "error" and "status of 404" not in message.text
+    """An error on the console, but for that of a page which has the status of an error."""
+    return message.type == "error" and not any(status in message.text for status in _ERROR_PAGES)
 
 
 @pytest.mark.timeout(300)  # axe takes seconds a page where the machine is busy
@@ -75,11 +78,38 @@ def test_every_page_fits_and_axe_finds_nothing(
             assert answer.status == (404 if path == "/jobs/99" else 200)
             name = path.strip("/").replace("/", "-") or "overview"
             page.screenshot(path=tmp_path / f"{width}-{scheme}-{name}.png", full_page=True)
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, f"{path} is {wide} pixels wide"
-            found = axe.run(page)
-            assert len(found.response["passes"]) > 10
-            assert found.violations_count == 0, f"{path} at {width}, {scheme}: {found.generate_report()}"
+            check(axe, page, width, path)
+
+
+def check(axe: Any, page: Page, width: int, name: str) -> None:
+    """The page is as wide as the window, and axe finds nothing wrong."""
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width, f"{name} is {wide} pixels wide"
+    found = axe.run(page)
+    assert len(found.response["passes"]) > 10, name
+    assert found.violations_count == 0, f"{name} at {width}: {found.generate_report()}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_so_do_the_page_to_sign_in_and_that_of_a_controller_which_is_away(
+    cluster: Site, browser: Browser, address: str, width: int, scheme: str, tmp_path: Path
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with opened(browser, address, width, scheme, "no token of anyone") as page:
+        answer = page.goto(address)
+        assert answer is not None and answer.status == 401
+        assert page.get_by_label("Token").is_visible()
+        check(axe, page, width, "the page to sign in")
+    with (
+        cluster.address(status_socket=tmp_path / "no.sock") as without,
+        opened(browser, without, width, scheme, cluster.token) as page,
+    ):
+        answer = page.goto(without)
+        assert answer is not None and answer.status == 503
+        assert "controller" in page.get_by_role("heading", level=1).inner_text()
+        check(axe, page, width, "a controller that is away")
 
 
 def test_a_user_signs_in_finds_a_job_and_signs_out(cluster: Site, browser: Browser, address: str) -> None:

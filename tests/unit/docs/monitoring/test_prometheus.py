@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from controller.admin.explain.wait_reason import FOR_GPUS
 from tests.unit.docs.monitoring.exported import ALERTS, DASHBOARDS, alerts, panel_queries
 from tests.unit.policies.processes import eventually, running
 
@@ -40,9 +41,9 @@ PENDING_WITHOUT_SERVER = {"HeadwayFallbackDecides"}
 PENDING_WHEN_KILLED = {"HeadwayControllerDown", "HeadwayJobsHeldWhileAway"}
 EMPTY = {
     "Continued learning", "History that a policy learns from", "Notifications per hour", "Time of a preemption, 95 %",
-    "Reports left out and streams refused, per minute", "Last check of the watchdog",
+    "Reports left out and streams refused, per minute", "Last check of the watchdog", "Most slowed-down jobs",
 }  # fmt: skip
-"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent that was refused, no watchdog."""
+"""Panels without anything to show: no policy that learns, no receiver, no preemption, no agent, no watchdog."""
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="no prometheus here: apt-get install prometheus"
@@ -137,6 +138,9 @@ async def test_alerts_and_panels_of_a_controller_that_lives_and_is_killed(tmp_pa
                     empty.add(title)
         assert empty == EMPTY
         assert (await prometheus.query('headway_jobs{role="waiting"}'))[0]["value"][1] == "1"
+        # and the job that waits is there by its number, with its reason
+        (wait,) = await prometheus.query("headway_job_wait_seconds")
+        assert (wait["metric"]["job_id"], wait["metric"]["reason"]) == ("2", FOR_GPUS)
         # when the controller is killed, then the two alerts of that follow
         controller.kill()
         await eventually(lambda: _active(prometheus, PENDING_WHEN_KILLED))

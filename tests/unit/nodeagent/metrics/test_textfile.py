@@ -16,6 +16,7 @@ from nodeagent.metrics.textfile import MetricsFile
 from nodeagent.telemetry.sampler import _silent
 from nodeagent.telemetry.slurm_jobs import SlurmJob
 from nodeagent.wire.report import (
+    GpmReading,
     GpuHealth,
     GpuReading,
     ImpairedGpu,
@@ -34,7 +35,7 @@ HEALTH = GpuHealth(
 )  # fmt: skip
 GPU = GpuReading(
     0, "GPU-1", 'an "H100"', "0000:3b:00.0", 87.0, None, 1980, 40.0, 10 * 2**30, 80 * 2**30, 650.5, 5e6, 6e6, 7168,
-    8192, None, health=HEALTH,
+    8192, None, health=HEALTH, gpm=GpmReading(tensor_percent=35.0, nvlink_tx_bytes_per_s=5e9),
 )  # fmt: skip
 NIC = NicReading(
     "mlx5_0/1", "infiniband", 400_000_000_000, True, 1e9, None, (("port_xmit_wait", 12), ("np_cnp_sent", 3))
@@ -44,7 +45,7 @@ JOB = replace(
     impaired=(ImpairedGpu(0, ("power",)),), usage=JobUsage(3.5, 2**20, "cgroup"),
     pressure=JobPressure(cpu_some_s=0.5, io_full_s=0.25, throttled_periods=9, throttled_s=1.25),
 )  # fmt: skip
-REPORT = NodeReport("n1", 1_700_000_000.0, 1, 5.0, (JOB,), (GPU,), (NIC,), SocketCounters(0, 0, 0, 0, 0, 0, 0))
+REPORT = NodeReport("n1", 1_700_000_000.0, 1, 5.0, (JOB,), (GPU,), (NIC,), SocketCounters(0, 0, 0, 0, 0, 0, 0), (3,))
 
 
 def values(path: Path) -> dict[tuple[Any, ...], float]:
@@ -71,7 +72,8 @@ def test_every_measurement_is_a_series_with_node_gpu_and_job(tmp_path: Path) -> 
         ("headway_gpu_row_remapping_pending", "gpu=0"): 1.0, ("headway_gpu_xid_errors_total", "gpu=0"): 1.0,
         ("headway_gpu_newest_xid", "gpu=0"): 79.0, ("headway_gpu_nvlink_tx_bytes_total", "gpu=0"): 7168.0,
         ("headway_gpu_info", "gpu=0", "uuid=GPU-1", 'name=an "H100"', "pci=0000:3b:00.0"): 1.0,
-        ("headway_gpu_job", "gpu=0", "job_id=7"): 1.0,
+        ("headway_gpu_job", "gpu=0", "job_id=7"): 1.0, ("headway_gpu_lost", "gpu=0"): 0.0, ("headway_gpu_lost", "gpu=3"): 1.0,
+        ("headway_gpu_gpm_tensor_active_ratio", "gpu=0"): 0.35, ("headway_gpu_gpm_nvlink_tx_bytes_per_second", "gpu=0"): 5e9,
         ("headway_nic_speed_bytes_per_second", "nic=mlx5_0/1"): 5e10,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=port_xmit_wait"): 12.0,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=np_cnp_sent"): 3.0,
@@ -84,7 +86,11 @@ def test_every_measurement_is_a_series_with_node_gpu_and_job(tmp_path: Path) -> 
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     # and what is not known has no series
-    assert not [key for key in found if key[0] in {"headway_gpu_sm_ratio", "headway_nic_tx_bytes_per_second"}]
+    assert not [
+        key
+        for key in found
+        if key[0] in {"headway_gpu_sm_ratio", "headway_gpu_gpm_sm_active_ratio", "headway_nic_tx_bytes_per_second"}
+    ]
     assert not [key for key in found if "resource=memory" in key]
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 

@@ -7,12 +7,24 @@ from typing import Any
 
 import pytest
 
-from nodeagent.telemetry.impairment import HW_POWER_BRAKE, HW_SLOWDOWN, SW_POWER_CAP, SW_THERMAL, Impairments, of_job
+from nodeagent.telemetry.impairment import (
+    HW_POWER_BRAKE,
+    HW_SLOWDOWN,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    UNANSWERED_NS,
+    Impairments,
+    of_job,
+)
 from nodeagent.telemetry.slurm_jobs import SlurmJob
 from nodeagent.wire.report import GpuHealth, GpuProcess, GpuReading, ImpairedGpu
 
 S = 1_000_000_000
-FINE = GpuHealth(clock_events=0, power_violation_s=7.0, thermal_violation_s=3.0, ecc_uncorrected=0, xid_errors=0)
+FINE = GpuHealth(
+    clock_events=0, power_violation_s=7.0, thermal_violation_s=3.0, ecc_uncorrected=0, rows_remapped_corrected=7,
+    rows_remapped_uncorrected=0, remapping_pending=False, remapping_failed=False, pcie_replays=7, nvlink_crc_errors=7,
+    nvlink_replays=7, nvlink_recoveries=7, xid_errors=0,
+)  # fmt: skip
 
 
 def gpu(index: int = 0, health: GpuHealth = FINE, processes: tuple[GpuProcess, ...] = ()) -> GpuReading:
@@ -37,6 +49,11 @@ def job(job_id: int = 7, gpus: tuple[int, ...] | None = (0,), restart: int = 0) 
         ({"thermal_violation_s": None, "clock_events": HW_SLOWDOWN}, ("thermal",)),
         ({"xid_errors": 1}, ("xid",)),
         ({"ecc_uncorrected": 1}, ("xid",)),
+        ({"rows_remapped_uncorrected": 1}, ("memory",)),
+        ({"rows_remapped_corrected": 9, "remapping_pending": True}, ()),  # corrected in time: not slower by it
+        ({"nvlink_crc_errors": 8}, ("nvlink",)),
+        ({"nvlink_replays": 8, "pcie_replays": 8}, ("nvlink", "pcie")),
+        ({"nvlink_recoveries": 8}, ("nvlink",)),
         ({"xid_errors": None, "clock_events": None}, ()),
     ],
 )
@@ -64,6 +81,28 @@ def test_counters_that_began_anew_are_no_impairment_but_what_they_have_counted_i
     assert impairments.read([gpu(health=replace(FINE, xid_errors=0, power_violation_s=0.0))], 5 * S) == {}
     impairments.read([gpu(health=replace(FINE, xid_errors=5))], 10 * S)
     assert impairments.read([gpu(health=replace(FINE, xid_errors=1))], 15 * S) == {0: ("xid",)}
+
+
+def test_a_row_that_could_not_be_remapped_impairs_a_gpu_until_it_is_replaced() -> None:
+    impairments, failed = Impairments(), gpu(health=replace(FINE, remapping_failed=True))
+    for second in (0, 5, 10):
+        assert impairments.read([failed], second * S) == {0: ("memory",)}
+
+
+def test_a_gpu_that_was_there_and_no_longer_is_is_lost_as_long_as_it_is_away() -> None:
+    impairments = Impairments()
+    assert impairments.read([gpu(0), gpu(1)], 0) == {}
+    assert impairments.read([gpu(1)], 5 * S) == {0: ("lost",)}
+    assert impairments.read([gpu(1)], 10 * S) == {0: ("lost",)}
+    assert impairments.read([gpu(0), gpu(1)], 15 * S) == {}
+
+
+def test_gpus_that_a_driver_no_longer_answers_for_are_lost_after_a_while() -> None:
+    impairments = Impairments()
+    assert impairments.unread(100 * S) == {}  # there have been no GPUs so far
+    impairments.read([gpu(0), gpu(1)], 200 * S)
+    assert impairments.unread(200 * S + UNANSWERED_NS) == {}
+    assert impairments.unread(201 * S + UNANSWERED_NS) == {0: ("lost",), 1: ("lost",)}
 
 
 def test_a_job_has_its_own_gpus_or_those_that_its_processes_use() -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
 from nodeagent.telemetry.nvml_rows import parse_gpus
-from nodeagent.wire.report import GpuHealth, GpuProcess, MigReading
+from nodeagent.wire.report import GpmReading, GpuHealth, GpuProcess, MigReading
 from tests.unit.nodeagent.telemetry.fake_nvml import pynvml as fake_pynvml
 
 FAKE = Path(__file__).parent / "fake_nvml"
@@ -59,6 +59,15 @@ async def ended(pid):
         await asyncio.sleep(0.005)
 
 
+def test_the_stand_in_s_requests_have_the_fields_of_the_library_s():
+    for name, less in (("c_nvmlGpmMetricsGet_t", set()), ("c_nvmlGpmMetric_t", {"metricInfo"})):
+        ours, theirs = ({field[0] for field in getattr(of, name)._fields_} for of in (fake_pynvml, real_pynvml))
+        assert ours == theirs - less
+    request = real_pynvml.c_nvmlGpmMetricsGet_t()
+    request.sample1 = real_pynvml.c_nvmlGpmSample_t()  # a pointer, which an allocation gives
+    request.metrics[7].metricId = real_pynvml.NVML_GPM_METRIC_SM_UTIL
+
+
 def test_the_stand_in_has_only_what_the_library_has():
     ours = {name for name, value in inspect.getmembers(fake_pynvml) if name.lower().startswith("nvml")}
     assert ours - set(dir(real_pynvml)) == set()
@@ -96,6 +105,34 @@ async def test_the_condition_of_each_gpu_as_far_as_it_has_counters(reader):
     assert second.health.rows_remapped_corrected is None
 
 
+GPM_CHILD = (*CHILD, "--gpm")
+
+
+async def test_gpm_has_means_since_the_last_reading_of_the_gpus_that_have_it(reader):
+    gpus = reader("good", child=GPM_CHILD)
+    assert [gpu.gpm for gpu in await gpus.read()] == [None, None]
+    for _ in range(3):
+        first, second = await gpus.read()
+        assert first.gpm == GpmReading(
+            sm_percent=75.0, sm_occupancy_percent=40.0, tensor_percent=100.0, dram_percent=62.5,
+            pcie_tx_bytes_per_s=2 * 2**30, pcie_rx_bytes_per_s=0.0, nvlink_tx_bytes_per_s=2**30,
+            nvlink_rx_bytes_per_s=None,
+        )  # fmt: skip
+        assert second.gpm is None
+
+
+async def test_gpm_begins_anew_after_a_sample_that_failed(reader):
+    gpus = reader("gpm gap", child=GPM_CHILD)
+    assert [(await gpus.read())[0].gpm is None for _ in range(5)] == [True, True, True, False, False]
+
+
+async def test_gpm_is_not_read_without_the_setting_nor_of_a_driver_without_it(reader):
+    gpus = reader("good")
+    assert [(await gpus.read())[0].gpm for _ in range(2)] == [None, None]
+    gpus = reader("old driver", child=GPM_CHILD)
+    assert [(await gpus.read())[0].gpm for _ in range(2)] == [None, None]
+
+
 async def test_xid_errors_are_counted_once_and_an_old_driver_has_its_own_name_of_the_reasons(reader):
     gpus = reader("xid")
     first = (await gpus.read())[0].health
@@ -115,6 +152,13 @@ async def test_mig_instances(reader):
 
 async def test_a_gpu_that_fell_off_the_bus_takes_no_other_along(reader):
     assert [gpu.index for gpu in await reader("one lost").read()] == [1, 0]
+
+
+@pytest.mark.parametrize("behaviour", ["lost later", "lost inside"])
+async def test_a_gpu_that_is_lost_later_has_no_row_and_no_other_gpu_its_number(reader, behaviour):
+    gpus = reader(behaviour)
+    assert [gpu.index for gpu in await gpus.read()] == [1, 0]
+    assert [gpu.index for gpu in await gpus.read()] == [0]
 
 
 async def test_a_child_that_hangs_is_killed_and_another_started_later(reader, tmp_path):

@@ -2,7 +2,7 @@
 
 Values are those of the real functions; what a real GPU of that kind does not support raises, as in the real library.
 """
-# ruff: noqa: N802, N816 - the names are the library's
+# ruff: noqa: N802, N803, N816 - the names are the library's
 
 from __future__ import annotations
 
@@ -28,12 +28,25 @@ NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
 NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
 NVML_VOLATILE_ECC = 0
 nvmlEventTypeXidCriticalError = 8
+NVML_GPM_METRICS_GET_VERSION = 1
+NVML_GPM_METRIC_SM_UTIL = 2
+NVML_GPM_METRIC_SM_OCCUPANCY = 3
+NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
+NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
+NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
+NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
 
 BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
 
 
 class NVMLError(Exception):
     """The same exception as in the library."""
+
+
+class NVMLError_GpuIsLost(NVMLError):  # noqa: N801, N818 - the name is the library's
+    """The library's exception for a GPU that has fallen off the bus."""
 
 
 def _count_starts():
@@ -52,7 +65,17 @@ def nvmlInit():
         time.sleep(600)
 
 
+_round = [0]
+"""Number of the reading, from 1; one call more is made at the start."""
+
+
+def _is_later(behaviour):
+    """Return whether the GPU behaves so from the second reading on."""
+    return behaviour == BEHAVIOUR and _round[0] > 2
+
+
 def nvmlDeviceGetCount():
+    _round[0] += 1
     return 3 if BEHAVIOUR == "one lost" else 2
 
 
@@ -69,6 +92,8 @@ def nvmlDeviceGetHandleByIndex(index):
         time.sleep(600)
     if index == 2:
         raise NVMLError("GPU is lost")
+    if index == 0 and _is_later("lost later"):
+        raise NVMLError_GpuIsLost("GPU is lost")
     return SimpleNamespace(index=index, mig=None)
 
 
@@ -76,6 +101,8 @@ _reads = [0, 1]
 
 
 def nvmlDeviceGetMinorNumber(handle):
+    if handle.index == 0 and _is_later("lost inside"):  # some drivers still give the handle, and nothing else
+        raise NVMLError_GpuIsLost("GPU is lost")
     return 1 - handle.index
 
 
@@ -164,11 +191,11 @@ def nvmlDeviceGetTotalEccErrors(handle, kind, scope):
 def nvmlDeviceGetRemappedRows(device):
     if device.index == 1:
         raise NVMLError("Not Supported")
-    return (2, 1, 1, 0)
+    return (2, 1, 1, 1 if _is_later("remapping failed later") else 0)
 
 
 def nvmlDeviceGetPcieReplayCounter(handle):
-    return 6
+    return 9 if handle.index == 0 and _is_later("pcie replays later") else 6
 
 
 def nvmlEventSetCreate():
@@ -195,7 +222,8 @@ def nvmlEventSetWait_v2(events, timeoutms):
 def nvmlDeviceGetFieldValues(handle, fields):
     if not isinstance(fields[0], tuple):  # errors over all links
         codes = [0 if field != NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL else 3 for field in fields]
-        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=11)) for code in codes]
+        errors = 12 if handle.index == 0 and _is_later("nvlink errors later") else 11
+        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=errors)) for code in codes]
     assert all(scope == 0xFFFFFFFF for _field, scope in fields)
     if handle.index == 1:
         return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0)) for _ in fields]
@@ -246,3 +274,62 @@ def nvmlDeviceGetGpuInstanceId(handle):
 
 def nvmlDeviceGetComputeInstanceId(handle):
     return 0
+
+
+class c_nvmlGpmSample_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """A pointer to a buffer of the driver; here its number."""
+
+    _fields_ = (("opaque", ctypes.c_void_p),)
+
+
+class c_nvmlGpmMetric_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """One metric of a request, and its answer."""
+
+    _fields_ = (("metricId", ctypes.c_uint), ("nvmlReturn", ctypes.c_uint), ("value", ctypes.c_double))
+
+
+class c_nvmlGpmMetricsGet_t(ctypes.Structure):  # noqa: N801 - the name is the library's
+    """A request for metrics between two samples."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint), ("numMetrics", ctypes.c_uint), ("sample1", c_nvmlGpmSample_t),
+        ("sample2", c_nvmlGpmSample_t), ("metrics", c_nvmlGpmMetric_t * 98),
+    )  # fmt: skip
+
+
+_samples = {}
+"""Time of the newest sample in each buffer, by its number."""
+_GPM = {
+    NVML_GPM_METRIC_SM_UTIL: 75.0, NVML_GPM_METRIC_SM_OCCUPANCY: 40.0, NVML_GPM_METRIC_ANY_TENSOR_UTIL: 100.0000004,
+    NVML_GPM_METRIC_DRAM_BW_UTIL: 62.5, NVML_GPM_METRIC_PCIE_TX_PER_SEC: 2048.0, NVML_GPM_METRIC_PCIE_RX_PER_SEC: 0.0,
+    NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: 1024.0,
+}  # fmt: skip
+"""Values; others are not supported."""
+
+
+def nvmlGpmQueryDeviceSupport(device):
+    if BEHAVIOUR == "old driver":
+        raise NVMLError("Function Not Found")
+    return SimpleNamespace(version=1, isSupportedDevice=1 - device.index)
+
+
+def nvmlGpmSampleAlloc():
+    _samples[len(_samples) + 1] = 0
+    return c_nvmlGpmSample_t(len(_samples))
+
+
+def nvmlGpmSampleGet(device, gpmSample):
+    assert device.index == 0
+    if _is_later("gpm gap") and _round[0] == 3:
+        raise NVMLError("Unknown Error")
+    _samples[gpmSample.opaque] = _round[0]
+    return gpmSample
+
+
+def nvmlGpmMetricsGet(metricsGet):
+    assert metricsGet.version == NVML_GPM_METRICS_GET_VERSION
+    times = [_samples[each.opaque] for each in (metricsGet.sample1, metricsGet.sample2)]
+    assert times == [_round[0] - 1, _round[0]]  # of the last reading and of this one
+    for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+        metric.nvmlReturn, metric.value = (0, _GPM[metric.metricId]) if metric.metricId in _GPM else (3, 0.0)
+    return metricsGet

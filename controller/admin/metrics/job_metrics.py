@@ -1,0 +1,111 @@
+"""Metrics of single jobs that Slurm's own exporter lacks: wait so far and its reason, estimate of the start, measured slowdown."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from controller.admin.explain.cycle_view import CycleView
+from controller.admin.explain.wait_reason import reason_of
+from controller.admin.metrics.families import gauge
+from controller.base.private_data import JOBS, is_private
+from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.estimate import Starts, no_starts
+from controller.observe.role import Role, Standing
+from controller.slurm.client import SlurmJob
+
+_Waiting = tuple[SlurmJob, Standing, float]
+"""A job, its role, and its wait so far in seconds."""
+_Slowed = tuple[SlurmJob, float]
+
+
+class JobMetrics(Collector):
+    """Series with the label `job_id`, Slurm's id as users know it. Runs in the exporter's thread, and changes nothing.
+
+    Invariant: at most `metrics_jobs` waiting jobs have series, one wait and three times each, and as many running ones, one
+    slowdown each. Where jobs are private there are none: every user of this machine can read the metrics.
+    """
+
+    def __init__(self, controller: ControllerView, starts: Starts = no_starts) -> None:
+        self._controller = controller
+        self._starts = starts
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the values at the time of the scrape; families without series where there is nothing to show."""
+        waiting, running = self._jobs()
+        most = self._controller.settings.metrics_jobs
+        longest = heapq.nlargest(most, waiting, key=lambda each: (each[1].role is Role.WAITING, each[2]))
+        slowest = heapq.nlargest(most, running, key=lambda each: each[1])
+        yield _waits(longest)
+        yield self._estimates(longest)
+        yield _slowdowns(slowest)
+        yield gauge(
+            "headway_jobs_without_series",
+            "Waiting jobs, and running ones with a measured slowdown, beyond metrics_jobs: they have no series of their own",
+            len(waiting) - len(longest) + len(running) - len(slowest),
+        )
+
+    def _jobs(self) -> tuple[list[_Waiting], list[_Slowed]]:
+        """Return the jobs that wait, and the running ones whose slowdown is measured."""
+        controller = self._controller
+        result = controller.last
+        facts = controller.facts
+        hidden = bool(controller.settings.admin_group) or is_private(None if facts is None else facts.settings, JOBS)
+        if result is None or hidden or not controller.settings.metrics_jobs:
+            return [], []
+        view = CycleView(result, controller.ledger, controller.settings.partitions)
+        now_s = controller.clock.now()
+        waiting: list[_Waiting] = []
+        running: list[_Slowed] = []
+        for job, found in view.jobs():
+            if reason_of(found):
+                waiting.append((job, found, view.wait_s(job, now_s)))
+            elif (measured := view.contention(job)) is not None and measured.sensitivity is not None:
+                running.append((job, measured.value))
+        return waiting, running
+
+    def _estimates(self, jobs: Sequence[_Waiting]) -> Metric:
+        family = GaugeMetricFamily(
+            "headway_job_start_forecast_timestamp_seconds",
+            "Estimate of the start of a waiting job, Unix time: the range in which 8 of 10 starts lie, and its median",
+            labels=["job_id", "bound"],
+        )
+        for job, _, _ in jobs:
+            for bound, time_s in self._range(job):
+                family.add_metric([job.key.job_id, bound], time_s)
+        return family
+
+    def _range(self, job: SlurmJob) -> Iterator[tuple[str, float]]:
+        estimate = self._starts(job.key)
+        if estimate is None:
+            return
+        yield "earliest", estimate.earliest_s
+        yield "median", estimate.median_s
+        if estimate.latest_s:
+            yield "latest", estimate.latest_s
+
+
+def _waits(jobs: Sequence[_Waiting]) -> Metric:
+    family = GaugeMetricFamily(
+        "headway_job_wait_seconds",
+        "Wait of a job so far, and what it waits for",
+        labels=["job_id", "partition", "reason"],
+    )
+    for job, found, wait_s in jobs:
+        family.add_metric([job.key.job_id, job.partition, reason_of(found)], wait_s)
+    return family
+
+
+def _slowdowns(jobs: Sequence[_Slowed]) -> Metric:
+    family = GaugeMetricFamily(
+        "headway_job_slowdown_ratio",
+        "How many times longer the steps of a running job take than they would alone",
+        labels=["job_id", "partition"],
+    )
+    for job, value in jobs:
+        family.add_metric([job.key.job_id, job.partition], value)
+    return family
