@@ -140,11 +140,12 @@ def _claims(findings: Sequence[ClaimFinding]) -> list[list[str]]:
         of: Any = _factor if claim.factor else _share
         spread = "" if found.ours.ci95 is None else f" ± {of(found.ours.ci95, '')}"
         paper = "" if claim.paper is None else of(claim.paper)
-        rows.append([claim.name, found.against, paper, of(claim.goal), of(found.ours.mean) + spread, _word(found)])
+        rows.append([claim.name, found.against, paper, of(claim.goal), of(found.ours.mean) + spread, as_word(found)])
     return rows
 
 
-def _word(found: ClaimFinding) -> str:
+def as_word(found: ClaimFinding) -> str:
+    """Return whether the claim holds, as tables show it: yes, its mean only, or no."""
     if found.holds:
         return "yes"
     return "its mean only" if found.mean_holds else "no"
