@@ -44,8 +44,8 @@ th:first-child, td:first-child {{ text-align: left; white-space: normal; }}
 
 
 def as_json(results: ExperimentResults) -> str:
-    """Return one JSON object: `claims`, `table`, and the versions and seeds behind them."""
-    found = {
+    """Return one JSON object: `claims`, `table`, `details` if the experiment has any, and the versions and seeds behind them."""
+    found: dict[str, object] = {
         "system": results.experiment.name,
         "seeds": list(results.seeds),
         "versions": versions(),
@@ -53,6 +53,8 @@ def as_json(results: ExperimentResults) -> str:
         "claims": [finding.as_json() for finding in results.findings()],
         "table": results.rows(),
     }
+    if results.experiment.details:
+        found["details"] = dict(results.experiment.details)
     return json.dumps(found, indent=1, allow_nan=False)
 
 

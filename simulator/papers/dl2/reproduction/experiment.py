@@ -25,8 +25,10 @@ from simulator.papers.dl2.reproduction.contenders import (
     trained,
 )
 from simulator.papers.dl2.reproduction.curves import progress
+from simulator.papers.dl2.reproduction.details import details
 from simulator.papers.dl2.reproduction.settings import MAIN, MEASURES, OTHERS, SHOWN
 from simulator.papers.dl2.reproduction.stored import RUNS, STORE
+from simulator.papers.dl2.reproduction.training_times import CPU_S, stored_times
 from simulator.papers.dl2.reproduction.trainings import (
     ABSOLUTE,
     CLUSTERS,
@@ -169,15 +171,24 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
             "Rows that need a training are stored runs; with --quick all are.",
             *_made_by(names[MAIN.name]),
         ),
+        details=details() if profiles is None else {},
     )
 
 
 def _made_by(names: set[str]) -> list[str]:
     """Return how the rows of the trainings were made, and those of the others."""
     trained = [
-        f"{name}: {TRAININGS[name].says}: {TRAININGS[name].command(name)}" for name in TRAININGS if name in names
+        f"{name}: {TRAININGS[name].says}{_cpu(name)}: {TRAININGS[name].command(name)}"
+        for name in TRAININGS
+        if name in names
     ]
     return [*trained, f"Trained weights were run, and other rows made, by: {STORE} [--only NAME]"]
+
+
+def _cpu(name: str) -> str:
+    """Return the CPU seconds of a training in words; empty if they were not recorded."""
+    found = stored_times().get(name)
+    return "" if found is None else f" ({found[CPU_S]:.0f} s of CPU)"
 
 
 def _contenders(setting: Setting, *, quick: bool, stored: bool) -> tuple[Contender, ...]:

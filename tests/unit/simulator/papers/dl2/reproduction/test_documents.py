@@ -6,7 +6,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from simulator.papers.dl2.reproduction import stored
+from simulator.papers.dl2.reproduction import details, stored
 from simulator.papers.dl2.reproduction.contenders import BOUND
 from simulator.papers.dl2.reproduction.experiment import experiment
 from simulator.papers.dl2.reproduction.settings import MAIN
@@ -70,6 +70,22 @@ def test_every_row_shows_the_stored_runs_and_every_stored_run_has_a_row() -> Non
     assert {*names} == {*stored.RUNS.read()[MAIN.name]}
     for name, (_, cells) in zip(names, shown, strict=True):
         assert cells == figures_of(name), name
+
+
+def test_the_times_of_decisions_are_those_that_are_stored() -> None:
+    rows = table(
+        "| weights | actions of the slot | an action, ms: median, 99th percentile "
+        "| all actions of the slot, ms: least, median, longest |"
+    )
+    found = details.stored_inference()
+    assert [row[0].strip("`") for row in rows] == [*found]
+    for (_, *cells), each in zip(rows, found.values(), strict=True):
+        action, slot = each["action_ms"], each["slot_ms"]
+        assert cells == [
+            str(each["actions_of_a_slot"]),
+            f"{action['median']:.2f}, {action['p99']:.2f}",
+            f"{slot['least']:.1f}, {slot['median']:.1f}, {slot['most']:.1f}",
+        ]
 
 
 def test_the_first_table_of_claims_shows_what_was_found_of_three_agents() -> None:
