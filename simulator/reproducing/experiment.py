@@ -219,6 +219,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     """Remarks for the reader."""
+    details: Mapping[str, object] = field(default_factory=dict)
+    """Other results for the JSON, as values that it can have: learning curves, times, and the places of results elsewhere."""
 
     def only(self, words: str) -> Experiment:
         """Return the part with the setting of that name, or else those whose names contain these words.

@@ -44,8 +44,8 @@ th:first-child, td:first-child {{ text-align: left; white-space: normal; }}
 
 
 def as_json(results: ExperimentResults) -> str:
-    """Return one JSON object: `claims`, `table`, and the versions and seeds behind them."""
-    found = {
+    """Return one JSON object: `claims`, `table`, `details` if the experiment has any, and the versions and seeds behind them."""
+    found: dict[str, object] = {
         "system": results.experiment.name,
         "seeds": list(results.seeds),
         "versions": versions(),
@@ -53,6 +53,8 @@ def as_json(results: ExperimentResults) -> str:
         "claims": [finding.as_json() for finding in results.findings()],
         "table": results.rows(),
     }
+    if results.experiment.details:
+        found["details"] = dict(results.experiment.details)
     return json.dumps(found, indent=1, allow_nan=False)
 
 
@@ -140,11 +142,12 @@ def _claims(findings: Sequence[ClaimFinding]) -> list[list[str]]:
         of: Any = _factor if claim.factor else _share
         spread = "" if found.ours.ci95 is None else f" ± {of(found.ours.ci95, '')}"
         paper = "" if claim.paper is None else of(claim.paper)
-        rows.append([claim.name, found.against, paper, of(claim.goal), of(found.ours.mean) + spread, _word(found)])
+        rows.append([claim.name, found.against, paper, of(claim.goal), of(found.ours.mean) + spread, as_word(found)])
     return rows
 
 
-def _word(found: ClaimFinding) -> str:
+def as_word(found: ClaimFinding) -> str:
+    """Return whether the claim holds, as tables show it: yes, its mean only, or no."""
     if found.holds:
         return "yes"
     return "its mean only" if found.mean_holds else "no"

@@ -37,6 +37,7 @@ ALL_REDUCE = "dl2-all-reduce"
 """The weights of `dl2` that come with Headway, for jobs without parameter servers."""
 PPO_SOURCE = "Headway; DL2 (Peng et al., TPDS 2021) with PPO, and a value for each job"
 SOURCE = "DL2: A Deep Learning-Driven Scheduler for Deep Learning Clusters (Peng et al., TPDS 2021)"
+SUPERVISED = "the supervised phase alone of DL2 (Peng et al., TPDS 2021), which imitates {teacher}; trained by Headway"
 
 
 class SlotPolicy:
@@ -88,7 +89,7 @@ class Dl2(SlotPolicy):
         the fields of `LearnSettings`; empty: the agent does not learn. With `guard=false` the agent decides alone. Raises
         WeightsError, ValueError.
         """
-        super().__init__(NAME, SOURCE, round_s, layout, guard)
+        super().__init__(NAME, "", round_s, layout, guard)
         settings = LearnSettings.of_options(
             learn, learn_every_s, learn_jobs, learn_days, learn_rounds, learn_longest_s, learn_memory_mib
         )
@@ -124,6 +125,7 @@ class Dl2(SlotPolicy):
         return None if self._learning is None else self._learning.status()
 
     def _take(self, weights: Weights) -> None:
+        self.spec = replace(self.spec, source=source_of(weights.card))
         self._serve(weights.network, weights.columns, weights.card)
 
 
@@ -136,3 +138,19 @@ class Dl2Ppo(SlotPolicy):
         """The options are those of `dl2`; `weights` are of a training of `dl2-ppo`. Raises WeightsError, ValueError."""
         super().__init__(PPO_NAME, PPO_SOURCE, round_s, layout, guard)
         self._serve(*trained_network(str(weights), PPO_NAME, PPO_NAME))
+
+
+def source_of(card: ModelCard) -> str:
+    """Return the source of `dl2` with these weights: the paper only if reinforcement learning changes the policy network.
+
+    In the first `critic_rounds` of a training with a value baseline, only the value network learns.
+    """
+    alone = _rounds(card, "critic_rounds") if card.recipe.get("value_baseline", True) else 0.0
+    if _rounds(card, "rounds") > alone:
+        return SOURCE
+    return SUPERVISED.format(teacher=card.recipe.get("teacher", "its teacher"))
+
+
+def _rounds(card: ModelCard, name: str) -> float:
+    value = card.recipe.get(name, 0)
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from policies.documents import is_number, is_version, short
 from policies.errors import WeightsError
 from policies.learned.weights.renamed_fields import current_names
+from policies.learned.weights.source_commit import commit_of
 from policies.learned.weights.trained_range import QUANTITIES, TrainedRange
 
 FORMAT = 1
@@ -45,11 +46,13 @@ class ModelCard:
     data_sha256: str
     """Digest of that data, made by `digest`."""
     versions: Mapping[str, str]
-    """Versions of headway, python and torch."""
+    """Versions of headway, python and torch; and `commit`, in a checkout of Headway's source."""
     trained_range: TrainedRange = field(default_factory=dict)
     """Smallest and largest value of each quantity in training traces; empty in cards of earlier versions."""
     results: Mapping[str, float] = field(default_factory=dict)
-    """Validation results: figure -> value."""
+    """Validation results: figure -> value. Trainings add two numbers of rounds of reinforcement learning or search: `round`, after
+    which these weights were validated (0: before those), and `last_round`, after which the training ended or was stopped. It was
+    ended early if that is below the recipe's number of rounds."""
     weights_sha256: str = ""
     """Digest of the file of weights."""
     parameters: int = 0
@@ -128,12 +131,13 @@ def settings_of(recipe: object) -> dict[str, Setting]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a training runs on."""
-    return {
+    """Return the versions that a training runs on; the commit only in a checkout of Headway's source."""
+    found = {
         "headway": metadata.version("headway-scheduler"),
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
     }
+    return {**found, "commit": commit} if (commit := commit_of(Path(__file__))) else found
 
 
 def digest(*parts: bytes | Path) -> str:

@@ -10,8 +10,8 @@
 
     settings.json   the card without results: the settings of the training
     state/point     the checkpoint
-    events/         figures, for TensorBoard
-    best/           weights and card of the best validation figure so far
+    events/         figures, for TensorBoard; of each round also its CPU time (`cpu_s`)
+    best/           weights and card of the best validation figure so far; the card has the round of the weights, and the last round
     lock            held by the process that trains
 
 **Rounds.** Between two rounds a training can be stopped without loss: all that goes on from one round to the next is what was kept
@@ -23,6 +23,7 @@ from its last checkpoint computes, to the bit, the same as one that was never ki
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -44,9 +45,15 @@ from policies.learned.training.run.progress import TrainingProgress
 from policies.learned.training.run.settings import check_same, read_settings, write_settings
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard
+from policies.learned.weights.files import write_whole
 
 if TYPE_CHECKING:
     import torch
+
+_TRAINING = "training"
+"""The phase whose rounds the card has."""
+_ROUND, _LAST_ROUND = "round", "last_round"
+"""Results of the card: the rounds after which the weights were validated, and after which the training ended or was stopped."""
 
 
 class TrainingRun:
@@ -128,7 +135,7 @@ class TrainingRun:
         """Carry these from round to round. If a training continues, `rounds` restores their states when it begins."""
         self._parts.keep(parts)
 
-    def rounds(self, total: int, phase: str = "training") -> Iterator[int]:
+    def rounds(self, total: int, phase: str = _TRAINING) -> Iterator[int]:
         """Yield the numbers of the rounds that are left, from 0 on; after the last one, or `enough`, the phase has ended.
 
         Phases, such as a warm-up and the training after it, follow each other in the same order every time. Raises TrainingError
@@ -139,9 +146,10 @@ class TrainingRun:
             done = self._done.get(phase, 0)
             if done < total:
                 self._progress.round(phase, done, total)
-                began = self._clock()
+                began, cpu_began_s = self._clock(), _cpu_s()
                 self._now = (phase, done)
                 yield done
+                self.log(cpu_s=_cpu_s() - cpu_began_s)
                 self._now = None
                 if warning := self._checkpoint.note_round(self._clock() - began):
                     self._progress.say(warning)
@@ -177,13 +185,14 @@ class TrainingRun:
         """Record the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
         (0.05 = 5 %), keep them in `best/` and return True.
 
-        The card gets the figure and the results. When patience is at its end, the phase ends after this round. Raises TrainingError
-        for a figure that is not a finite number, and WeightsError for such weights.
+        The card gets the figure, the results, and the round. When patience is at its end, the phase ends after this round. Raises
+        TrainingError for a figure that is not a finite number, and WeightsError for such weights.
         """
-        self._round("evaluate")
+        phase, done = self._round("evaluate")
         is_better = self.early.offer(figure, min_gain)
         if is_better:
-            card = replace(self.card, results={"validation": figure, **results})
+            of_round = done + 1 if phase == _TRAINING else 0
+            card = replace(self.card, results={"validation": figure, **results, _ROUND: of_round})
             weights.save(self.best_folder, card.system, state, card)
         assert self.early.best is not None
         self.log(validation=figure, **results)
@@ -260,7 +269,10 @@ class TrainingRun:
 
     def _between_rounds(self, phase: str) -> None:
         is_due = self._checkpoint.is_due
-        if is_due or phase in self._ended or self._interrupts.asked:
+        is_last = phase in self._ended or self._interrupts.asked
+        if is_last and phase == _TRAINING:
+            self._note_last_round()
+        if is_due or is_last:
             self._checkpoint.write(
                 {
                     "phase": phase,
@@ -278,8 +290,22 @@ class TrainingRun:
                 "continue with --resume"
             )
 
+    def _note_last_round(self) -> None:
+        """Enter in the card of the best weights how many rounds the training had; the weights stay."""
+        path = self.best_folder / f"{self.card.system}.json"
+        if path.is_file():
+            card = ModelCard.from_json(path.read_text(encoding="utf-8"), str(path))
+            results = {**card.results, _LAST_ROUND: self._done.get(_TRAINING, 0)}
+            write_whole(path, replace(card, results=results).to_json().encode())
+
     def _round(self, what: str) -> tuple[str, int]:
         if self._now is None:
             # Between rounds, a training that continues would do it twice.
             raise RuntimeError(f"{what} was called outside of a round; call it in the loop over `rounds`")
         return self._now
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of the processes that it has waited for."""
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system

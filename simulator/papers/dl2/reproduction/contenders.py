@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.settings import EPOCHS_OFF, MAIN, acting
-from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, OFFLINE, OFFLINE_PPO, PAPER, PPO, TRAININGS
+from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, OFFLINES, PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
 
@@ -35,7 +35,7 @@ def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
     return tuple(
         acting(
             f"agent:system={TRAININGS[name].system},weights={folder / name}",
-            Kind.BASELINE if name in (OFFLINE, OFFLINE_PPO) else Kind.OURS,
+            Kind.BASELINE if name in OFFLINES else Kind.OURS,
             name,
         )
         for name in names

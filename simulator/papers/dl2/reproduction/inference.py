@@ -1,13 +1,14 @@
-"""Time of the decisions of DL2's agent: `python -m simulator.papers.dl2.reproduction.inference [--weights FOLDER] [--repeat N]`.
+"""Time of the decisions of DL2's agent: `python -m simulator.papers.dl2.reproduction.inference [--weights FOLDER] [--store]`.
 
 The agent divides the first slot of 40 jobs that arrived together, in the experiment's cluster, and computes in one thread, as in a
 policy server. It prints one JSON object: the milliseconds of an action (observation to action, without the environment), and those
-of all actions of the slot.
+of all actions of the slot. `--store` writes it into `inference.json` beside this file, for `headway-sim reproduce dl2 --json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ from policies.learned.dl2.system import NAME, PPO_NAME, agent
 from policies.serving.runtime.arithmetic import use_one_thread
 from simulator.agents.episodes import make
 from simulator.envs import ELASTIC
+from simulator.papers.dl2.reproduction.details import INFERENCE, stored_inference
 from simulator.papers.dl2.reproduction.settings import MAIN, trace
 from simulator.papers.programs import answer
 
@@ -60,12 +62,13 @@ def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--weights", default="", help="a folder of weights; those that come with Headway")
     parser.add_argument("--system", choices=(NAME, PPO_NAME), default=NAME, help="the system of the weights")
     parser.add_argument("--repeat", type=int, default=20, help="slots, of which the first is not counted")
+    parser.add_argument("--store", action="store_true", help="store the result beside this program")
     given = parser.parse_args(arguments)
     use_one_thread()
     times = slots(given.weights, given.system, given.repeat)[1:]
     actions_ms = np.concatenate(times) * 1e3
     slots_ms = np.array([sum(each) for each in times]) * 1e3
-    return {
+    found = {
         "jobs": JOBS,
         "actions_of_a_slot": len(times[0]),
         "action_ms": {"median": float(np.median(actions_ms)), "p99": float(np.percentile(actions_ms, 99))},
@@ -76,6 +79,9 @@ def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         },
         "load_average": os.getloadavg()[0],
     }
+    if given.store:
+        INFERENCE.write_text(json.dumps({**stored_inference(), given.system: found}, indent=1) + "\n", encoding="utf-8")
+    return found
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ others, which `headway-sim reproduce dl2 --quick` shows. As a program, it runs c
     python -m simulator.papers.dl2.reproduction.stored --commands          # the commands that train
     python -m simulator.papers.dl2.reproduction.stored --trained trained   # all contenders on all seeds
     python -m simulator.papers.dl2.reproduction.stored --trained trained --only dl2-drf uniform
-    python -m simulator.papers.dl2.reproduction.stored --trained trained --curves  # the learning curves of what is there
+    python -m simulator.papers.dl2.reproduction.stored --trained trained --curves  # learning curves and CPU times of what is there
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from policies.learned.training.systems import TEST_SEEDS
+from simulator.papers.dl2.reproduction import training_times
 from simulator.papers.dl2.reproduction.contenders import contenders_of
 from simulator.papers.dl2.reproduction.curves import curve_of, stored_curves
 from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS, SHOWN
@@ -38,17 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--commands", action="store_true", help="print the commands that train, and end")
     parser.add_argument("--trained", type=Path, default=Path("trained"), help="the folder with a folder per training")
-    parser.add_argument("--curves", action="store_true", help="store the learning curves of these trainings, and end")
+    parser.add_argument(
+        "--curves", action="store_true", help="store the learning curves and CPU times of these trainings, and end"
+    )
     parser.add_argument("--only", nargs="*", help="names of contenders; the runs of others stay as they are")
     given = parser.parse_args(arguments)
     if given.commands:
         sys.stdout.write("\n".join(each.command(name) for name, each in TRAININGS.items()) + "\n")
         return
     if given.curves:
-        there = {
-            name: curve_of(given.trained / name) for name in TRAININGS if (given.trained / name / "events").is_dir()
-        }
+        folders = {name: given.trained / name for name in TRAININGS if (given.trained / name / "events").is_dir()}
+        there = {name: curve_of(folder) for name, folder in folders.items()}
         (Path(str(files(__package__))) / FILE).write_text(as_text({**stored_curves(), **there}), encoding="utf-8")
+        training_times.store({name: training_times.times_of(folder) for name, folder in folders.items()})
         return
     for line in RUNS.store(_work(given.trained, given.only), SHOWN):
         sys.stdout.write(f"{line}\n")

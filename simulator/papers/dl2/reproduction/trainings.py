@@ -7,7 +7,9 @@ from dataclasses import dataclass
 PAPER, PPO = "dl2", "dl2-ppo"
 """The trainings with the paper's teacher, networks and reinforcement learning, and as Headway does it; both are systems of
 `headway-policy train`, whose weights come with Headway."""
-OFFLINE, OFFLINE_PPO = "offline-rl", "offline-rl-ppo"
+OFFLINE, OFFLINE_DRF, OFFLINE_PPO = "offline-rl", "offline-rl-drf", "offline-rl-ppo"
+OFFLINES = (OFFLINE, OFFLINE_DRF, OFFLINE_PPO)
+"""OfflineRL (6.2), taught by FIFO and by DRF, and with the options that are not in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ TRAININGS = {
     SRTF_TAUGHT: Training(_SRTF, "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "its supervised phase alone (figure 18)"),
     OFFLINE: _by_fifo("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
+    OFFLINE_DRF: Training(
+        ("speeds=analytical", _SHORT), "OfflineRL taught by DRF: trained at the speeds of Optimus' fit (6.2)"
+    ),
     OFFLINE_PPO: Training(("speeds=analytical",), "OfflineRL with PPO, at the speeds of Optimus' fit", PPO),
     UNEXPLORED: _by_fifo("no job-aware exploration (table 2)", "epsilon=0"),
     UNBUNDLED: _by_fifo("no bundle action (table 2)", "bundle=false"),

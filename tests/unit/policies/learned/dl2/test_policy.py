@@ -12,7 +12,7 @@ import torch
 
 from policies.api import Decision
 from policies.errors import WeightsError
-from policies.learned.dl2.policy import ALL_REDUCE, Dl2, Dl2Ppo
+from policies.learned.dl2.policy import ALL_REDUCE, SOURCE, Dl2, Dl2Ppo, source_of
 from policies.learned.dl2.slot_state import MODELS, SlotState, epochs_left
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import ENCODER
@@ -151,3 +151,14 @@ def test_the_guard_of_dl2_ppo_starts_an_overdue_job() -> None:
         policy._resizer.decide = lambda *_: idle  # type: ignore[method-assign]
     assert set(made.decide(state).allocation) == {0, 1, 2}
     assert not alone.decide(state).allocation
+
+
+def test_the_paper_is_the_source_only_of_weights_whose_policy_network_reinforcement_learning_changed() -> None:
+    _, card = weights.load(weights.pretrained(), ALL_REDUCE, system="dl2", encoder=ENCODER)
+    assert Dl2().spec.source == source_of(card)
+    assert source_of(card).startswith("the supervised phase alone of DL2") and "imitates drf" in source_of(card)
+    # In the first two rounds, only the value network learns.
+    assert source_of(replace(card, recipe={**card.recipe, "rounds": 2})) == source_of(card)
+    assert source_of(replace(card, recipe={**card.recipe, "rounds": 3})) == SOURCE
+    assert source_of(replace(card, recipe={**card.recipe, "value_baseline": False})) == SOURCE
+    assert source_of(replace(card, recipe={**card.recipe, "rounds": 0, "value_baseline": False})) != SOURCE

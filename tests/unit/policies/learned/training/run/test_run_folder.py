@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
-from policies.errors import TrainingError, WeightsError  # noqa: E402
+from tensorboard.backend.event_processing import event_accumulator  # noqa: E402
+
+from policies.errors import TrainingError, TrainingStoppedError, WeightsError  # noqa: E402
 from policies.learned.training.run.early_stop import EarlyStop  # noqa: E402
 from policies.learned.training.run.folder_lock import locked  # noqa: E402
 from policies.learned.training.run.progress import TrainingProgress  # noqa: E402
@@ -210,10 +214,52 @@ def test_a_training_ends_when_patience_is_used_up_and_keeps_the_best_weights(
     assert len(rounds) == done
     kept, reported = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
     assert kept["a"].tolist() == [best]
-    assert reported.results == {"validation": best, "jct_s": 10 * best}
+    assert reported.results == {
+        "validation": best,
+        "jct_s": 10 * best,
+        "round": figures.index(best) + 1,
+        "last_round": done,
+    }
     assert reported.recipe == card().recipe
     with begin(folder, better=better, patience=2, resume=True) as run:
         assert list(run.rounds(100)) == []
+
+
+def test_the_card_has_the_round_of_the_weights_and_that_after_which_the_training_was_stopped(folder: Path) -> None:
+    with pytest.raises(TrainingStoppedError), begin(folder) as run:
+        for number in run.rounds(60):
+            run.evaluate([3.0, 2.0, 4.0][number], weights(number))
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+    _, stopped = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
+    assert (stopped.results["round"], stopped.results["last_round"]) == (2, 3)
+    with begin(folder, resume=True) as run:
+        for number in run.rounds(5):
+            run.evaluate(1.0 if number == 3 else 5.0, weights(number))
+    _, ended = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
+    assert (ended.results["round"], ended.results["last_round"]) == (4, 5)
+
+
+def test_weights_of_an_earlier_phase_are_of_round_0(folder: Path) -> None:
+    with begin(folder) as run:
+        for number in run.rounds(2, "warm-up"):
+            run.evaluate(float(number), weights(number))
+        for _ in run.rounds(3):
+            run.evaluate(9.0, weights(9.0))
+    _, found = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
+    assert (found.results["round"], found.results["last_round"]) == (0, 3)
+
+
+def test_each_round_has_its_cpu_time(folder: Path) -> None:
+    with begin(folder) as run:
+        for _ in run.rounds(2):
+            began = time.process_time()
+            while time.process_time() - began < 0.05:
+                pass
+    events = event_accumulator.EventAccumulator(str(folder / "events"))
+    events.Reload()
+    seconds = [each.value for each in events.Scalars("training/cpu_s")]
+    assert len(seconds) == 2 and all(0.03 < each < 10 for each in seconds)
 
 
 def evaluated(run: TrainingRun, figures: list[float]) -> Iterator[bool]:

@@ -19,6 +19,7 @@ from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS
 from simulator.papers.dl2.reproduction.trainings import PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Run, Setting, perform
 from simulator.reproducing.registry import reproduction_of
+from simulator.reproducing.report import as_json
 from simulator.slowdown.profiles.papers import paper_profiles
 
 SETTINGS = {setting.name: setting for setting in (MAIN, *OTHERS)}
@@ -49,6 +50,21 @@ def test_whatever_needs_no_training_is_stored_and_trained_rows_say_how_they_were
     assert {"against OfflineRL", "against Optimus", "against DRF"} <= {
         claim.name.partition(": avg_jct_s ")[2].partition(" (")[0] for claim in made.claims
     }
+
+
+def test_the_json_has_curves_and_times_or_says_where_they_are() -> None:
+    found = json.loads(as_json(perform(experiment(quick=True).only("poisson"), stored.SEEDS, lambda _share: None, 1)))
+    details = found["details"]
+    assert {PAPER, PPO} <= details["curves"]["trainings"].keys()
+    assert details["training_times"]["trainings"]["teacher-drf"]["cpu_s"] > 0
+    assert {PAPER, PPO} == details["inference"]["systems"].keys()
+    # The goals of an inference and of a slot of 40 jobs.
+    assert all(each["action_ms"]["median"] < 1 for each in details["inference"]["systems"].values())
+    assert all(each["slot_ms"]["most"] < 100 for each in details["inference"]["systems"].values())
+    assert any("adjusting" in words for words in details["elsewhere"])
+    assert "details" not in json.loads(
+        as_json(perform(replace(experiment(quick=True).only("poisson"), details={}), [1000], lambda _: None, 1))
+    )
 
 
 def test_test_seeds_are_not_those_of_training_and_validation() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from simulator.papers.dl2.reproduction import baselines_by_load, inference
+from simulator.papers.dl2.reproduction import baselines_by_load, details, inference
 from simulator.papers.programs import answer
 
 
@@ -43,3 +44,15 @@ def test_the_actions_of_the_agent_are_timed_in_one_thread_as_in_a_policy_server(
     found = json.loads(capsys.readouterr().out)
     assert found["jobs"] == 40 and found["actions_of_a_slot"] > 40
     assert 0 < found["action_ms"]["median"] < found["slot_ms"]["least"] <= found["slot_ms"]["most"]
+
+
+def test_times_of_decisions_are_stored_beside_those_of_other_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "inference.json"
+    file.write_text('{"other": {"jobs": 1}}')
+    monkeypatch.setattr(inference, "INFERENCE", file)
+    monkeypatch.setattr(details, "INFERENCE", file)
+    monkeypatch.setattr(inference, "slots", lambda _weights, _system, repeat: [[0.001, 0.003]] * repeat)
+    assert answer(inference.program, ["--repeat", "3", "--store"]) == 0
+    assert details.stored_inference() == {"other": {"jobs": 1}, "dl2": json.loads(capsys.readouterr().out)}
