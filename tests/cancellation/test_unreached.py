@@ -25,6 +25,7 @@ EXCEPTIONS = {
     "controller/admin/profile_calls.py": (2, "names of users of measurements, of which these runs have none"),
     "controller/admin/profile_messages.py": (1, "names of users of measurements, of which these runs have none"),
     "controller/admin/refusal.py": (1, _REFUSED),
+    "controller/admin/report/log_reports.py": (2, "a job that has asked for its report, of which these runs have none"),
     "controller/admin/report/sources.py": (4, "Slurm's accounting, which the emulated Slurm has not"),
     "controller/admin/report/usage.py": (1, _AT_ONCE),
     "controller/admin/serve.py": (2, _ENDS),
