@@ -34,6 +34,7 @@ PAUSE_MOST_S = 0.5
 NO_ESTIMATES = {"start_estimates_every_s": 0.0}
 """Settings of a controller without the process that estimates when jobs will start, for tests of something else."""
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+_ADMIN_COMMENT = re.compile(r" AdminComment=(.*?)(?=\s+\w+=|\s*$)", re.MULTILINE)
 _COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
 
 
@@ -98,9 +99,11 @@ class Live:
         return done.stdout + done.stderr
 
     def show(self, job_id: str) -> dict[str, str]:
-        """Return the record of a job, by key."""
-        done = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id, check=False)
-        return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+        """Return the record of a job, by key. Of values with spaces only the admin comment is whole."""
+        text = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id, check=False).stdout
+        shown = dict(word.split("=", 1) for word in text.split() if "=" in word)
+        comment = _ADMIN_COMMENT.search(text)
+        return shown | ({"AdminComment": comment[1]} if comment else {})
 
     def state(self, job_id: str) -> str:
         """Return the state of a job as Slurm names it; empty when Slurm does not know the job."""
