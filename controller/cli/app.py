@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.commands.installation import cluster, doctor
+from controller.cli.commands.notify import notify
 from controller.cli.commands.policy import policy_app
 from controller.cli.commands.preemption import move, preempt, preemptions, resize
 from controller.cli.commands.profiles import profile_app
@@ -26,7 +27,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
     "3 the controller does not answer (for `cluster`: Slurm does not).",
 )
-for _command in (status, queue, top, why, report, preempt, move, resize, preemptions, events, doctor, cluster):
+for _command in (status, queue, top, why, report, preempt, move, resize, preemptions, events, notify, doctor, cluster):
     app.command()(_command)
 app.add_typer(policy_app, name="policy")
 app.add_typer(profile_app, name="profile")
