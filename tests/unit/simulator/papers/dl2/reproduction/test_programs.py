@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator.papers.dl2.reproduction import baselines_by_load, details, inference
+from simulator.papers.dl2.reproduction import baselines_by_load, by_model, details, inference
+from simulator.papers.dl2.reproduction.settings import MAIN
+from simulator.papers.dl2.reproduction.stored import RUNS
+from simulator.papers.dl2.rules.linear_rule import PAIRS
 from simulator.papers.programs import answer
+from simulator.traces.generators.dl2 import MODELS
 
 
 def test_baselines_have_a_row_for_each_cluster_and_load(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +48,22 @@ def test_the_actions_of_the_agent_are_timed_in_one_thread_as_in_a_policy_server(
     found = json.loads(capsys.readouterr().out)
     assert found["jobs"] == 40 and found["actions_of_a_slot"] > 40
     assert 0 < found["action_ms"]["median"] < found["slot_ms"]["least"] <= found["slot_ms"]["most"]
+
+
+def test_the_tasks_of_a_table_are_those_that_it_has_for_each_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(by_model.program, ["--seeds", "2", "--agents", "dl2-fifo:workers=2", "dl2-pairs"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(each["jobs"] for each in found["models"].values()) == 60
+    for model, pairs in zip(MODELS, PAIRS, strict=True):
+        table = found["agents"]["dl2-pairs"][model]
+        assert table["workers"] == table["servers"] == table["among_many"] == pairs
+        assert table["deviation"] == table["excess_s"] == 0
+    others = found["agents"]["dl2-fifo:workers=2"]
+    assert all(each["workers"] == 2 for each in others.values())
+    # What all models add is the difference of the average JCT of all jobs.
+    means = {name: RUNS.read()[MAIN.name][name]["avg_jct_s"][:2] for name in ("dl2-fifo:workers=2", "dl2-pairs")}
+    slower, faster = (sum(each) / 2 for each in means.values())
+    assert sum(each["excess_s"] for each in others.values()) == pytest.approx(slower - faster, abs=1)
 
 
 def test_times_of_decisions_are_stored_beside_those_of_other_weights(
