@@ -18,7 +18,7 @@ _STAGES = frozenset(f"preemption_{stage}_s" for stage in ("asked", "saved", "sto
 _GPU_SECONDS = "gpu_s"
 _RATE, _SECONDS = "_steps_per_s", "_s"
 _HIDDEN = "snapshot_"
-"""Begin of the names that identify a snapshot. Only a comparison of logs needs them."""
+"""Beginning of the names that identify a snapshot. Only a comparison of logs needs them."""
 _LONGEST_S, _LATEST_S = 1e9, 1e11
 """A number of seconds between both, in a fact that this version does not know, is a time and no duration: 1e9 s are 31 years."""
 _DURATIONS = frozenset({"wait_s", "service_s", "time_limit_s", "next_try_in_s", "estimate_s", "estimate_spread_s"})

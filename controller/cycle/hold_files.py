@@ -33,7 +33,7 @@ class HoldFiles:
             return
         try:
             self._folder.remove(done)
-        except OSError as error:  # every cycle tries again, and the files do no harm
+        except OSError as error:  # every reading of the folder tries again, and the holds count no more
             log.warning("holds_left", problem=str(error))
 
     def _report_late(self, holds: Holds, snapshot: SlurmSnapshot) -> None:

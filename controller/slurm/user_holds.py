@@ -77,6 +77,8 @@ class HoldFolder:
         """Holds of the last reading; None before the first. Bound: `_MOST_READ`, and the jobs with holds that `write` adds."""
         self._files: dict[str, tuple[int, int]] = {}
         """Time (ns) and inode of each file of the last reading: a file that has the same was read. Bound: `_MOST_READ`."""
+        self._left: dict[str, tuple[int, int]] = {}
+        """Files that could not be removed, in the same form: their holds count no more. Bound: `_MOST_READ`."""
 
     def make(self) -> None:
         """Make the folder, for its owner alone. Raises ConfigurationError."""
@@ -125,8 +127,12 @@ class HoldFolder:
                     if _NAME.fullmatch(entry.name) and len(found) < _MOST_READ:
                         with suppress(FileNotFoundError):  # its user has cancelled it at this moment
                             status = entry.stat(follow_symlinks=False)
-                            files[entry.name] = (status.st_mtime_ns, status.st_ino)
-                            found[entry.name] = self._hold(entry.name, files[entry.name])
+                            file = (status.st_mtime_ns, status.st_ino)
+                            if self._left.get(entry.name) == file:
+                                self._remove_left(entry.name)
+                                continue
+                            files[entry.name] = file
+                            found[entry.name] = self._hold(entry.name, file)
         except OSError as error:
             if self._known is None and isinstance(error, FileNotFoundError):
                 return {}
@@ -170,20 +176,31 @@ class HoldFolder:
             self._known[job_id] = hold
 
     def remove(self, job_ids: Iterable[str]) -> int:
-        """Remove holds. Returns how many of them were there. Raises OSError; they no longer count all the same until the folder
-        is read again."""
+        """Remove holds. Returns how many of them were there. Raises OSError after it has tried all. Those that are left no longer
+        count all the same, and each reading tries again."""
         removed = 0
-        names = list(job_ids)
-        for job_id in names:
+        failed: OSError | None = None
+        for job_id in job_ids:
             if self._known is not None:
                 self._known.pop(job_id, None)
-        for job_id in names:
             try:
                 (self._path / job_id).unlink()
             except FileNotFoundError:
                 continue
-            removed += 1
+            except OSError as error:
+                failed = error
+                if job_id in self._files:
+                    self._left[job_id] = self._files[job_id]
+            else:
+                removed += 1
+        if failed is not None:
+            raise failed
         return removed
+
+    def _remove_left(self, name: str) -> None:
+        with suppress(OSError):
+            (self._path / name).unlink()
+            del self._left[name]
 
 
 def _text(path: Path) -> bytes:

@@ -144,10 +144,11 @@ class JobSocket:
         found = self._connections.get(connection)
         return found is not None and self._send(found, frames.go_on_request(found.next_seq, save_id))
 
-    def give_report(self, connection: int, lines: Iterable[str]) -> bool:
-        """Give a process what the controller knows about its job. Return True when it was sent."""
+    def give_report(self, connection: int, lines: Iterable[str]) -> None:
+        """Give a process what the controller knows about its job, if it is still connected."""
         found = self._connections.get(connection)
-        return found is not None and self._send(found, frames.report_lines(found.next_seq, lines))
+        if found is not None:
+            self._send(found, frames.report_lines(found.next_seq, lines))
 
     def read_now(self) -> None:
         """Read what has arrived, without waiting for more to gather."""

@@ -34,7 +34,9 @@ from nodeagent.wire.strict_msgpack import unpack_map
 VERSION = 1
 MAX_FRAME_BYTES = 65_536
 MAX_WHY = 200
-"""Longest reason of a save, and longest line of a report, that is passed on to the job, in characters."""
+"""Longest reason of a save that is passed on to the job, in characters."""
+MAX_LINE = 400
+"""Longest line of a report that is passed on to the job, in characters."""
 MAX_LINES = 8
 """Most lines of a report that are passed on to the job."""
 KINDS = frozenset(
@@ -312,7 +314,7 @@ def go_on_request(seq: int, save_id: str) -> bytes:
 
 def report_lines(seq: int, lines: Iterable[str]) -> bytes:
     """Give a process what the controller knows about its job, for people: at most `MAX_LINES` lines."""
-    return _pack(seq, "report", lines=[line[:MAX_WHY] for line in islice(lines, MAX_LINES)])
+    return _pack(seq, "report", lines=[line[:MAX_LINE] for line in islice(lines, MAX_LINES)])
 
 
 def _pack(seq: int, kind: str, **values: float | str | list[str]) -> bytes:

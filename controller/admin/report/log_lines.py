@@ -8,21 +8,24 @@ from controller.base.text import clock_time, count, duration, gpu_hours, three_d
 from protos.headway.v1 import admin_pb2
 
 _MOST_STOPS = 3
+_LONGEST = 400
+"""Longest line that agents pass on, in characters."""
 
 
 def log_lines(found: admin_pb2.JobSummary) -> list[str]:
-    """Return the lines; those about which nothing is known are left out."""
-    return list(_lines(found))
+    """Return the lines, of at most 400 characters; those about which nothing is known are left out."""
+    return [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..." for line in _lines(found)]
 
 
 def _lines(found: admin_pb2.JobSummary) -> Iterator[str]:
     parts = ", ".join(f"{duration(wait.wait_s)} {wait.why}" for wait in found.waits if wait.wait_s >= 1)
     yield f"the job waited {duration(found.wait_s)}" + (f": {parts}" if parts else "")
     stops = list(found.stops)
-    cost_s = sum(stop.cost_s for stop in stops)
+    costs = [stop.cost_s for stop in stops if stop.HasField("cost_s")]
     if stops:
+        cost = f", of which {len(costs)} cost {duration(sum(costs))}" if costs else ""
         last = f"; the last {_MOST_STOPS}" if len(stops) > _MOST_STOPS else ""
-        yield f"{count(len(stops), 'stop')} cost {duration(cost_s)}{last}:"
+        yield f"{count(len(stops), 'stop')}{cost}{last}:"
     for stop in stops[-_MOST_STOPS:]:
         yield _stop(stop)
     if found.HasField("contention_loss"):

@@ -47,7 +47,7 @@ class _Wish:
 
 
 class LogReports:
-    """Invariant: a report goes to the node whose agent has asked for it, about the job that it has named by facts of the kernel.
+    """Invariant: a report goes to the node whose agent has asked for it, if Slurm says that the job has that node.
 
     Nothing waits for a report, and none is repeated: one that is lost is followed by the next.
     """
@@ -65,17 +65,24 @@ class LogReports:
         match report.WhichOneof("kind"):
             case "job" if report.job.report_wanted:
                 self._note(node, report.job.job)
+            case "job":
+                self._forget(node, report.job.job)
             case "ended":
-                key = _key(report.ended.job)
-                if (wish := self._wishes.get(key)) is not None and wish.node == node:
-                    del self._wishes[key]
+                self._forget(node, report.ended.job)
 
     def _note(self, node: str, job: agent_pb2.JobName) -> None:
         wish = self._wishes.get(_key(job))
         if wish is not None:
             wish.node = node
         elif len(self._wishes) < _MOST_JOBS:
-            self._wishes[_key(job)] = _Wish(node, job, self._monotonic())
+            name = agent_pb2.JobName()
+            name.CopyFrom(job)  # a part of a message keeps all of it
+            self._wishes[_key(job)] = _Wish(node, name, self._monotonic())
+
+    def _forget(self, node: str, job: agent_pb2.JobName) -> None:
+        wish = self._wishes.get(_key(job))
+        if wish is not None and wish.node == node:
+            del self._wishes[_key(job)]
 
     async def run(self, viewer: Viewer, reports: Reports) -> None:
         """Send reports as they are due, until cancelled."""
@@ -92,7 +99,8 @@ class LogReports:
         wish = self._wishes[key]
         wish.due_s = now_s + EVERY_S
         job = _job_of(viewer, key)
-        if job is None:  # it has ended, or Slurm does not show this run yet: its agent asks again
+        # It has ended, Slurm does not show this run yet (its agent asks again), or an agent asks for the job of another node.
+        if job is None or wish.node not in {share.node for share in job.allocated}:
             self._wishes.pop(key, None)
             return
         try:
@@ -108,8 +116,9 @@ def _job_of(viewer: Viewer, key: RunKey) -> SlurmJob | None:
     """Return the job of that run, while it runs."""
     view = viewer.view()
     job = None if view is None else view.find(view.called(key.job_id))
-    same = job is not None and job.raw_id == key.job_id and job.restarts == key.restart
-    return job if same and job is not None and job.phase is Phase.RUNNING else None
+    if job is None or (job.raw_id, job.restarts) != (key.job_id, key.restart):
+        return None
+    return job if job.phase is Phase.RUNNING else None
 
 
 def _key(job: agent_pb2.JobName) -> RunKey:

@@ -136,19 +136,24 @@ def go_on_line(step: int, why: str) -> str:
 def stopped_line(step: int, start: int, why: str, time_s: float) -> str:
     """Return the line for a job that was restored from what start `start` of it has saved in order to be stopped.
 
-    The log may have lost what that start has written: Slurm empties it at a requeue. `time_s`: time of the save, Unix.
+    The log may have lost what that start has written: Slurm empties it at a requeue. `time_s`: time of the save, Unix. It comes
+    from a file, and is left out if it is no time.
     """
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
-    return f"start {start} of the job saved step {step} at {at}, so that the scheduler could stop it: {why}"
+    try:
+        at = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(time_s))
+    except (ValueError, OverflowError, OSError):
+        at = ""
+    return f"start {start} of the job saved step {step}{at}, so that the scheduler could stop it: {why}"
 
 
-def again_line(step: int, starts: int, ranks: int, ranks_before: int, *, explained: bool) -> str:
+def again_line(step: int, starts: int, ranks: int, ranks_before: int) -> str:
     """Return the line for a job that has been started `starts` times and was restored at that step.
 
-    `ranks_before`: number of ranks that have saved the step. `explained`: the line before says why the job was stopped.
+    `ranks_before`: number of ranks that have saved the step. The controller knows why the job was stopped: a save that was to be
+    followed by a stop may have been followed by something else.
     """
     job_id = os.environ.get("SLURM_JOB_ID", "")
-    more = f" (`headway why {job_id}` says why it was stopped)" if job_id.isdigit() and not explained else ""
+    more = f" (`headway why {job_id}` says why it was stopped)" if job_id.isdigit() else ""
     resized = "" if ranks == ranks_before else f", on {ranks} rank{'s' * (ranks > 1)} instead of {ranks_before}"
     return f"this is start {starts} of the job; it trains on after step {step}{resized}{more}"
 

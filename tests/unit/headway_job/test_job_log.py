@@ -234,3 +234,9 @@ def test_a_program_ends_well_while_its_log_takes_nothing() -> None:
         os.close(writing)
         os.close(reading)
     assert (done.returncode, done.stdout) == (0, "ended\n")
+
+
+@pytest.mark.parametrize("time_s", [1e18, float("inf"), float("nan")])
+def test_a_damaged_time_is_left_out(time_s: float) -> None:
+    line = job_log.stopped_line(7, 1, "for another job", time_s)
+    assert line == "start 1 of the job saved step 7, so that the scheduler could stop it: for another job"

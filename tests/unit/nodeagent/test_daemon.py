@@ -267,9 +267,9 @@ async def test_a_report_goes_to_the_process_that_writes_one(place):
         assert row.report_wanted
         agent.give_report(7, 0, ["of an earlier run"])
         agent.give_report(8, 1, ["of another job"])
-        agent.give_report(7, 1, ["the job waited 5 min", "x" * 300, *["more"] * 20])
+        agent.give_report(7, 1, ["the job waited 5 min", "x" * 500, *["more"] * 20])
         lines = (await writer.hear())["lines"]
-        assert (lines[0], len(lines[1]), len(lines)) == ("the job waited 5 min", 200, 8)
+        assert (lines[0], len(lines[1]), len(lines)) == ("the job waited 5 min", 400, 8)
         agent.request_profile(7, 10)
         other.say("steps")
         await until(lambda: agent.jobs.stepping(7))

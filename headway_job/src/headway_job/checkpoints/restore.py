@@ -23,7 +23,7 @@ _log = logging.getLogger("headway_job")
 PROGRAM = "program"
 """Key, in rank 0's state, of the digest of the program. Earlier versions of this package ignore it."""
 STOP = "stop"
-"""Key, in rank 0's state, of why the job was to be stopped after this save, and of the number of its restarts. As `PROGRAM`."""
+"""Key, in rank 0's state, of a `StopNote`. As `PROGRAM`."""
 _READ_BYTES = 1 << 20
 _INTACT, _DAMAGED, _UNREADABLE, _INVISIBLE = 0, 1, 2, 3
 """The largest of all ranks' results counts: the checkpoint before is tried only if all can read this one, and it is damaged."""
@@ -34,12 +34,14 @@ class _InvisibleError(Exception):
 
 
 class StopNote(NamedTuple):
-    """Why a job was to be stopped after a save."""
+    """The reason for which a job was to be stopped after a save. Another job may continue from the same folder."""
 
     why: str
-    """For people."""
+    """Text for people."""
+    job_id: str
+    """Slurm's id of the job that has saved."""
     restarts: int
-    """Slurm's restart count of the run that has saved."""
+    """Slurm's restart count of its run."""
 
     def encode(self) -> Dict[str, Any]:
         """Return the note as part of a state."""
@@ -50,8 +52,10 @@ def _stop_note(found: Any) -> Optional[StopNote]:
     """Return the note in a state; None = there is none that this version understands."""
     if not isinstance(found, dict):
         return None
-    why, restarts = found.get("why"), found.get("restarts")
-    return StopNote(why, restarts) if isinstance(why, str) and why and type(restarts) is int else None
+    why, job_id, restarts = found.get("why"), found.get("job_id"), found.get("restarts")
+    if not (isinstance(why, str) and why and isinstance(job_id, str)) or type(restarts) is not int:
+        return None
+    return StopNote(why, job_id, restarts)
 
 
 class LoadedCheckpoint(NamedTuple):

@@ -278,7 +278,7 @@ class Run:
             if self._ranks.rank == 0:
                 state[PROGRAM] = self._program
                 if self._pauses.stop_reason:
-                    state[STOP] = StopNote(self._pauses.stop_reason, _restarts()).encode()
+                    state[STOP] = StopNote(self._pauses.stop_reason, _job_id(), _restarts()).encode()
         except Exception as error:
             # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
             job_log.log(
@@ -314,11 +314,16 @@ class Run:
             job_log.write_line(job_log.OTHER_PROGRAM_LINE)
         if not restarts:
             return
-        stop = loaded.stop if loaded.stop is not None and loaded.stop.restarts == restarts - 1 else None
-        if stop is not None:
+        stop = loaded.stop
+        if stop is not None and (stop.job_id, stop.restarts) == (_job_id(), restarts - 1):
             job_log.write_line(job_log.stopped_line(self.start, restarts, stop.why, loaded.manifest.saved_at_s))
         ranks, before = self._ranks.world_size, loaded.manifest.world_size
-        job_log.write_line(job_log.again_line(self.start, restarts + 1, ranks, before, explained=stop is not None))
+        job_log.write_line(job_log.again_line(self.start, restarts + 1, ranks, before))
+
+
+def _job_id() -> str:
+    """Return Slurm's id of the job; empty outside of Slurm."""
+    return os.environ.get("SLURM_JOB_ID", "")
 
 
 def _restarts() -> int:

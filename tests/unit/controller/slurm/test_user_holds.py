@@ -7,6 +7,7 @@ import os
 import shutil
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -808,3 +809,34 @@ async def test_a_hold_counts_though_the_machines_clock_was_set_back_since_the_su
     path = world.settings.holds_path / key.job_id
     os.utime(path, (key.submit_time_s - 3600.0,) * 2)
     await is_the_users_own(world, key.job_id)
+
+
+def test_a_hold_whose_file_cannot_be_removed_counts_no_more(tmp_path, monkeypatch):
+    # given two holds, one of which cannot be removed
+    folder = HoldFolder(tmp_path / "holds")
+    folder.make()
+    for job_id in ("7", "8"):
+        folder.write(job_id, Hold(1000.0, 990, 0, 1))
+    assert set(folder.read()) == {"7", "8"}
+    unlink = Path.unlink
+
+    def refused(path, missing_ok=False):
+        if path.name == "7":
+            raise PermissionError(13, "Permission denied")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(PermissionError):
+        folder.remove(["7", "8"])
+    # then neither counts, however often the folder is read
+    assert (folder.read(), folder.read()) == ({}, {})
+    assert (tmp_path / "holds" / "7").exists()
+    # but a later hold of the same job does
+    folder.write("7", Hold(2000.0, 990, 0, 1))
+    assert set(folder.read()) == {"7"}
+    # and a file that can be removed at last is gone
+    with pytest.raises(PermissionError):
+        folder.remove(["7"])
+    monkeypatch.undo()
+    assert folder.read() == {}
+    assert not (tmp_path / "holds" / "7").exists()

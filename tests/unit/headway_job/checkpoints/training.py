@@ -167,6 +167,8 @@ def raises(error: Exception) -> Any:
 def restarted(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     """Restore in a job that was requeued."""
     os.environ["SLURM_RESTART_COUNT"] = str(args.get("count", 1))
+    if "job_id" in args:
+        os.environ["SLURM_JOB_ID"] = args["job_id"]
     restored(rank, world, args, report)
 
 

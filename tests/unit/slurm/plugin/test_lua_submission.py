@@ -99,7 +99,7 @@ def test_no_job_has_the_birthmark_of_another_one(plugin: LuaPlugin) -> None:
     assert len(words) == 6000
     assert len(set(words)) > 5000, "in one second there are 46,656"
     firsts = {plugin.lua(MANY_JOBS.replace("2000", "1"))[0] for _ in range(10)}
-    assert len(firsts) == 10
+    assert len(firsts) >= 9  # ten words of one second may be alike
 
 
 @pytest.mark.parametrize("request_", [{}, {"priority": 0}, {"tres_per_node": "gres:gpu:9"}])

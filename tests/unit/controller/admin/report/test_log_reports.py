@@ -106,6 +106,44 @@ async def test_a_run_that_slurm_does_not_show_gets_none(cluster: Preempted) -> N
     assert cluster.agents[node].asked("report") == []
 
 
+async def test_an_agent_of_another_node_gets_none(cluster: Preempted) -> None:
+    given = Given(cluster)
+    job = await cluster.running(nodes=1)
+    (node,) = (share.node for share in job.allocated)
+    other = next(name for name in cluster.agents if name != node)
+    ranks = Ranks(job.raw_id or 0, (0,), 1)
+    await wanted(cluster, other, ranks)
+    await given.turn()
+    # and it keeps nobody from asking
+    await wanted(cluster, node, ranks)
+    await given.turn()
+    assert len(await given.sent(node, 1)) == 1
+    await cluster.said()
+    assert cluster.agents[other].asked("report") == []
+
+
+async def test_there_are_no_more_once_no_program_of_the_job_wants_one(cluster: Preempted) -> None:
+    given = Given(cluster)
+    job = await cluster.running(nodes=1)
+    (node,) = (share.node for share in job.allocated)
+    ranks = Ranks(job.raw_id or 0, (0,), 1)
+    await wanted(cluster, node, ranks)
+    await given.turn()
+    assert len(await given.sent(node, 1)) == 1
+    cluster.agents[node].outbox.put(ranks.report(), keep=True)
+    await cluster.agents[node].emptied()
+    given.now_s += EVERY_S
+    await given.turn()
+    await cluster.said()
+    assert len(cluster.agents[node].asked("report")) == 1
+
+
+def test_long_lines_show_where_they_were_cut() -> None:
+    (waited,) = log_lines(pb.JobSummary(wait_s=3, waits=[pb.ReportedWait(why="x" * 500, wait_s=3)]))
+    assert len(waited) == 400
+    assert waited.endswith("xxx...")
+
+
 def test_the_lines_have_what_is_known() -> None:
     found = pb.JobSummary(
         wait_s=2280, gpu_hours=32, idle_gpu_hours=0.2, energy_kwh=16.4, contention_loss=0.12, hint="ask for fewer GPUs",
@@ -118,7 +156,7 @@ def test_the_lines_have_what_is_known() -> None:
     waited, stops, first, second, lost, used, hint = log_lines(found)
 
     assert waited == "the job waited 38 min: 31 min for GPUs"
-    assert stops == "2 stops cost 41 s:"
+    assert stops == "2 stops, of which 1 cost 41 s:"
     assert first.endswith(" by policy: shorter jobs wait; called off: it did not save")
     assert second.endswith(" by threshold at step 48, 41 s: 1.9 times slower")
     assert lost == "it lost 12% of its speed to jobs beside it"

@@ -133,6 +133,10 @@ async def test_the_jobs_own_log_has_a_line_when_it_is_stopped_goes_on_and_runs_a
     # but a later start does not say that it was stopped for the same reason
     (later,) = (await asyncio.to_thread(fork_server.run, "restarted", 1, folder=job.folder, count=2)).logs
     assert lines_of(later)[1].startswith("this is start 3 of the job")
+    # nor does another job that continues from the same folder
+    (other,) = (await asyncio.to_thread(fork_server.run, "restarted", 1, folder=job.folder, job_id="9912")).logs
+    assert lines_of(other)[1].startswith("this is start 2 of the job")
+    assert "`headway why 9912` says why it was stopped" in lines_of(other)[1]
 
 
 async def test_the_controller_gets_the_state_of_checkpoints_at_once(node: Node, job: Job) -> None:
