@@ -10,7 +10,7 @@ TYPES_LOG := $(VENV)/types.log
 RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
 WHEELS ?= dist
-.PHONY: setup demo test test-slow test-releases collect check docs man packages wheel hooks bench fidelity proto clean
+.PHONY: setup demo test test-slow test-releases collect check docs man packages wheel hooks screenshots bench fidelity proto clean
 .DEFAULT_GOAL := help
 # Tests start hundreds of Python processes, each of which would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -111,6 +111,10 @@ packages: setup $(PACKAGE_STAMP)
 wheel: setup
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) . ./headway_client ./headway_job
 	@rm -rf headway_client/build headway_job/build headway_job/*.egg-info
+
+## make screenshots  the pictures of the web page in docs/, from a made-up cluster; needs chromium
+screenshots: setup
+	$(BIN)/python -m tests.unit.controller.web.screenshots
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

@@ -3,7 +3,7 @@
 # prints commands and output, and removes the cluster. As root: examples/tour/tour.sh [POLICY]
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-name=tour
+name=${TOUR_NAME:-tour}
 
 work=$(mktemp -d)
 trap 'headway-minicluster down --name "$name" >&2; rm -rf "$work"' EXIT
@@ -16,5 +16,5 @@ cd "$work"  # sbatch writes the output of jobs here
 while IFS= read -r command; do
     printf '$ %s\n' "$command"
     COLUMNS=80 TERM=dumb script --quiet --return --command "$command" /dev/null </dev/null | tr -d '\r' | sed 's/ *$//'
-    case $command in sbatch* | scancel*) sleep 5 ;; esac
+    case $command in sbatch* | scancel*) sleep 8 ;; esac
 done <"$here/commands.txt"

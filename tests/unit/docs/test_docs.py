@@ -30,6 +30,7 @@ from nodeagent.wire.report import NodeReport, SocketCounters
 from policies.api import PolicySpec
 from policies.serving.client import PolicyClient
 from simulator.runs.sweep import load_sweep
+from tests.unit.controller.web.screenshots import SHOTS
 from tests.unit.docs.monitoring.exported import exported, names
 from tests.unit.policies.processes import eventually, running
 from tests.unit.policies.states.cluster import Job, Node, cluster
@@ -287,6 +288,17 @@ def test_the_policy_in_the_readme_is_the_example() -> None:
     (block,) = Page(ROOT / "README.md").blocks("python")
 
     assert block == (ROOT / "examples/newest-first/newest_first.py").read_text()
+
+
+def test_every_picture_of_the_page_is_shown_and_made_by_the_script() -> None:
+    pictures = {path.stem for path in (ROOT / "docs").glob("web-*.png")}
+    shown = {
+        name
+        for path in ("README.md", "docs/web.md")
+        for name in re.findall(r"(web-\w+)\.png", (ROOT / path).read_text())
+    }
+
+    assert pictures == shown == set(SHOTS)
 
 
 def test_the_tour_of_the_readme_has_the_commands_of_its_script() -> None:

@@ -87,6 +87,7 @@ def holds(condition: str, **variables: Any) -> bool:
     """Return the value of a condition as Ansible would evaluate it."""
     environment = jinja2.Environment()
     environment.tests["changed"] = lambda result: result.get("changed", False)
+    environment.filters["bool"] = lambda value: str(value).lower() in {"true", "yes", "1"}
     return bool(environment.compile_expression(condition, undefined_to_none=False)(**variables))
 
 
@@ -113,6 +114,24 @@ def test_doctor_waits_for_the_restart_that_the_play_leaves_to_the_administrator(
 
     assert holds(condition, headway_doctor=True, **variables) is looks
     assert not holds(condition, headway_doctor=False, **variables)
+
+
+def test_switches_may_be_given_as_words_on_the_command_line() -> None:
+    """`-e headway_doctor=false` is text for Ansible, which since 2.19 refuses text as a condition."""
+    conditions = [
+        str(task["when"])
+        for path in ROLE.rglob("*.yml")
+        for task in yaml.safe_load(path.read_text()) or []
+        if "when" in task
+    ]
+    switches = {
+        name
+        for name, value in yaml.safe_load((ROLE / "defaults/main.yml").read_text()).items()
+        if isinstance(value, bool)
+    }
+    for condition in conditions:
+        for name in switches:
+            assert condition.count(name) == condition.count(f"{name} | bool"), condition
 
 
 @pytest.mark.skipif(

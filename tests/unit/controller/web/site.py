@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from controller.admin.serve import serve_admin
 from controller.base.lease import Lease, write_lease
-from controller.forecast.estimate import StartEstimate
+from controller.forecast.estimate import StartEstimate, Starts
 from controller.profiles.racks import Racks
 from controller.slurm.client import JobKey
 from controller.slurm.embedded import ClusterDescription, sbatch_request
@@ -27,8 +27,9 @@ from controller.web.app import make_app
 from controller.web.run import listen
 from controller.web.settings import ListenAddress, WebSettings
 from controller.web.tokens import new_token, read_tokens
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.examples.slowed import known, pace
-from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.controller_world import ControllerWorld
 
 T = TypeVar("T")
 PROXY = "192.0.2.7"
@@ -94,17 +95,32 @@ Fill = Callable[[ControllerWorld], Coroutine[Any, Any, None]]
 
 @contextmanager
 def site(
-    folder: Path, fill: Fill | None = None, description: ClusterDescription | None = None, within_s: float = 60.0
+    folder: Path,
+    fill: Fill | None = None,
+    description: ClusterDescription | None = None,
+    within_s: float = 60.0,
+    starts: Starts | None = None,
+    **world: Any,
 ) -> Iterator[Site]:
-    """A cluster with jobs of all kinds; this process's user is headway-web's."""
+    """A cluster with jobs of all kinds; this process's user is headway-web's. `world`: other arguments of the world."""
     found = Site(folder)
     began, end = threading.Event(), asyncio.Event()
     failed: list[BaseException] = []
 
     async def main() -> None:
-        found.world = world_in(folder, description=description or CLUSTER)
+        found.world = ControllerWorld(
+            folder, **{"endpoint": FakeEndpoint(), "description": description or CLUSTER, **world}
+        )
         await (fill or fill_cluster)(found.world)
-        async with serve_admin(found.world, folder, "", web_uid=os.getuid(), starts=found.start):
+        serving = serve_admin(
+            found.world,
+            folder,
+            "",
+            measurement=found.world.measurement,
+            web_uid=os.getuid(),
+            starts=starts or found.start,
+        )
+        async with serving:
             began.set()
             await end.wait()
 

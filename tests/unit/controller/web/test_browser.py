@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (1400, 420)
+ROOT = Path(__file__).parents[4]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
 
@@ -151,3 +154,18 @@ def test_an_open_page_is_renewed_unless_its_reader_switches_that_off(
         page.get_by_label("renew every").check()
         page.clock.run_for(16_000)
         page.locator("tbody a[href^='/jobs/']").first.wait_for(timeout=60_000)
+
+
+@pytest.mark.timeout(300)
+def test_the_pictures_of_the_documentation_can_be_made(tmp_path: Path) -> None:
+    pytest.importorskip("playwright.sync_api")
+    program = (sys.executable, "-m", "tests.unit.controller.web.screenshots", "--out", tmp_path, "--hours", "0.5")
+
+    done = subprocess.run(
+        (*program, "web-overview", "web-nodes"), cwd=ROOT, capture_output=True, text=True, timeout=280
+    )
+
+    assert done.returncode == 0, done.stderr
+    for name in ("web-overview", "web-nodes"):
+        header = (tmp_path / f"{name}.png").read_bytes()[:24]
+        assert header[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(header[16:20]) == 1400

@@ -35,10 +35,10 @@ class World:
     fallback: Policy | None = None
     endpoint: Any = None
     settings_changes: dict[str, Any] = field(default_factory=dict)
+    clock: VirtualClock = field(default_factory=VirtualClock)
     on_progress: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self.clock = VirtualClock()
         self.alive = True
         self.woken: list[str] = []
         self.settings = ControllerSettings(
