@@ -97,6 +97,7 @@ _SAME = 0.05
 _TRAININGS = (
     (PAPER, "against the supervised phase alone (figure 10)", (DRF_ALONE,), None, 0.0),
     (PAPER, "against 8 rounds of reinforcement learning alone (figure 10)", (REINFORCED,), None, 0.0),
+    (PAPER, "against 8 rounds of reinforcement learning in place of 60", (DRF_TAUGHT,), None, 0.0),
     (
         REINFORCED,
         "against the same without exploration (table 2)",
