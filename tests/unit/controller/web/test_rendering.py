@@ -20,7 +20,9 @@ from controller.web.settings import WebSettings
         (JobSummary(energy_kwh=3460.0, gpu_hours=12345.6), ("3460 kWh of its GPUs", "12346 GPU hours<")),
     ],
 )
-def test_the_page_of_a_job_has_the_digits_that_headway_report_prints(report: JobSummary, shown: tuple[str, ...]) -> None:
+def test_the_page_of_a_job_has_the_digits_that_headway_report_prints(
+    report: JobSummary, shown: tuple[str, ...]
+) -> None:
     renderer = Renderer(WebSettings(token_file=Path("t")), now=lambda: 1_700_000_000.0)
     why = Explanation(job_id="7", state=JobState.RUNNING)
     html = renderer._html(
