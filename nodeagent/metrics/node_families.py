@@ -66,7 +66,11 @@ def node_families(report: NodeReport) -> list[Family]:
     )
     left_out.add({"node": node}, len(report.jobs) - len(jobs))
     gpus = (report.gpus or ())[:MAX_GPUS]
-    lost = Family("headway_gpu_lost", "gauge", "1: the driver no longer finds a GPU that it had when the agent began")
+    lost = Family(
+        "headway_gpu_lost",
+        "gauge",
+        "1: the driver no longer finds a GPU that it had since the agent began, or has not answered for 30 s",
+    )
     for index in sorted({gpu.index for gpu in gpus}.union(report.lost_gpus[:MAX_GPUS])):
         lost.add({"node": node, "gpu": str(index)}, index in report.lost_gpus)
     return [

@@ -368,6 +368,6 @@ class NodeReport:
     nics: tuple[NicReading, ...]
     socket: SocketCounters
     lost_gpus: tuple[int, ...] = ()
-    """GPUs that the driver had when the agent began, and no longer has."""
+    """GPUs that the driver had since the agent began, and no longer has; all of them where it has not answered for 30 s."""
     failed_tasks: tuple[TaskFailure, ...] = ()
     """Background tasks of the agent that have failed since its start."""

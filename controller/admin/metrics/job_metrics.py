@@ -11,7 +11,6 @@ from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.wait_reason import reason_of
-from controller.admin.metrics.families import gauge
 from controller.base.private_data import JOBS, is_private
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
@@ -36,27 +35,31 @@ class JobMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the values at the time of the scrape; families without series where there is nothing to show."""
-        waiting, running = self._jobs()
+        shown = self._jobs()
+        waiting, running = shown or ([], [])
         most = self._controller.settings.metrics_jobs
         longest = heapq.nlargest(most, waiting, key=lambda each: (each[1].role is Role.WAITING, each[2]))
         slowest = heapq.nlargest(most, running, key=lambda each: each[1])
         yield _waits(longest)
         yield self._estimates(longest)
         yield _slowdowns(slowest)
-        yield gauge(
+        left_out = GaugeMetricFamily(
             "headway_jobs_without_series",
-            "Waiting jobs, and running ones with a measured slowdown, beyond metrics_jobs: they have no series of their own",
-            len(waiting) - len(longest) + len(running) - len(slowest),
+            "Waiting jobs, and running ones with a measured slowdown, beyond metrics_jobs: they have no series of their own; "
+            "absent where no job may have any",
         )
+        if shown is not None:
+            left_out.add_metric([], len(waiting) - len(longest) + len(running) - len(slowest))
+        yield left_out
 
-    def _jobs(self) -> tuple[list[_Waiting], list[_Slowed]]:
-        """Return the jobs that wait, and the running ones whose slowdown is measured."""
+    def _jobs(self) -> tuple[list[_Waiting], list[_Slowed]] | None:
+        """Return the jobs that wait, and the running ones whose slowdown is measured; None if jobs are private, or not known."""
         controller = self._controller
         result = controller.last
         facts = controller.facts
         hidden = bool(controller.settings.admin_group) or is_private(None if facts is None else facts.settings, JOBS)
-        if result is None or hidden or not controller.settings.metrics_jobs:
-            return [], []
+        if result is None or hidden:
+            return None
         view = CycleView(result, controller.ledger, controller.settings.partitions)
         now_s = controller.clock.now()
         waiting: list[_Waiting] = []
@@ -89,6 +92,11 @@ class JobMetrics(Collector):
             yield "latest", estimate.latest_s
 
 
+def _partition(job: SlurmJob) -> str:
+    """Return the partitions that the job asked for, in one order whatever that of the user; one from its start on."""
+    return ",".join(sorted(job.partition.split(",")))
+
+
 def _waits(jobs: Sequence[_Waiting]) -> Metric:
     family = GaugeMetricFamily(
         "headway_job_wait_seconds",
@@ -96,7 +104,7 @@ def _waits(jobs: Sequence[_Waiting]) -> Metric:
         labels=["job_id", "partition", "reason"],
     )
     for job, found, wait_s in jobs:
-        family.add_metric([job.key.job_id, job.partition, reason_of(found)], wait_s)
+        family.add_metric([job.key.job_id, _partition(job), reason_of(found)], wait_s)
     return family
 
 
@@ -107,5 +115,5 @@ def _slowdowns(jobs: Sequence[_Slowed]) -> Metric:
         labels=["job_id", "partition"],
     )
     for job, value in jobs:
-        family.add_metric([job.key.job_id, job.partition], value)
+        family.add_metric([job.key.job_id, _partition(job)], value)
     return family

@@ -13,6 +13,7 @@ the paper; `policies.learned.dl2.learning`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from policies.api import Decision, LearningStatus, Outcome, PolicySpec
@@ -24,6 +25,7 @@ from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import NAME, PPO_NAME, trained_network
+from policies.learned.dl2.teachers import TEACHERS
 from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.training.agents import Logits
 from policies.learned.weights.card import ModelCard
@@ -37,6 +39,7 @@ ALL_REDUCE = "dl2-all-reduce"
 """The weights of `dl2` that come with Headway, for jobs without parameter servers."""
 PPO_SOURCE = "Headway; DL2 (Peng et al., TPDS 2021) with PPO, and a value for each job"
 SOURCE = "DL2: A Deep Learning-Driven Scheduler for Deep Learning Clusters (Peng et al., TPDS 2021)"
+STARTED = "DL2 (Peng et al., TPDS 2021), with the policy network that the training began with; trained by Headway"
 SUPERVISED = "the supervised phase alone of DL2 (Peng et al., TPDS 2021), which imitates {teacher}; trained by Headway"
 
 
@@ -141,16 +144,21 @@ class Dl2Ppo(SlotPolicy):
 
 
 def source_of(card: ModelCard) -> str:
-    """Return the source of `dl2` with these weights: the paper only if reinforcement learning changes the policy network.
+    """Return the source of `dl2` with these weights: the paper only if reinforcement learning changed their policy network.
 
-    In the first `critic_rounds` of a training with a value baseline, only the value network learns.
+    In the first `critic_rounds` of a training with a value baseline, only the value network learns. The round of the weights
+    counts, not the length of the training; cards of earlier versions have only the planned number of rounds. A card does not say
+    how the policy network was made with which a training began.
     """
-    alone = _rounds(card, "critic_rounds") if card.recipe.get("value_baseline", True) else 0.0
-    if _rounds(card, "rounds") > alone:
+    alone = _number(card.recipe, "critic_rounds") if card.recipe.get("value_baseline", True) else 0.0
+    if (_number(card.results, "round") if "round" in card.results else _number(card.recipe, "rounds")) > alone:
         return SOURCE
-    return SUPERVISED.format(teacher=card.recipe.get("teacher", "its teacher"))
+    if card.recipe.get("start"):
+        return STARTED
+    teacher = str(card.recipe.get("teacher", "its teacher"))
+    return SUPERVISED.format(teacher=teacher.upper() if teacher in TEACHERS else teacher)
 
 
-def _rounds(card: ModelCard, name: str) -> float:
-    value = card.recipe.get(name, 0)
+def _number(values: Mapping[str, object], name: str) -> float:
+    value = values.get(name, 0)
     return float(value) if isinstance(value, int | float) else 0.0

@@ -51,8 +51,8 @@ class ModelCard:
     """Smallest and largest value of each quantity in training traces; empty in cards of earlier versions."""
     results: Mapping[str, float] = field(default_factory=dict)
     """Validation results: figure -> value. Trainings add two numbers of rounds of reinforcement learning or search: `round`, after
-    which these weights were validated (0: before those), and `last_round`, after which the training ended or was stopped. It was
-    ended early if that is below the recipe's number of rounds."""
+    which these weights were validated (0: before those), and `last_round`, after which the training ended or was stopped (the
+    last checkpoint, if it was killed)."""
     weights_sha256: str = ""
     """Digest of the file of weights."""
     parameters: int = 0

@@ -10,7 +10,7 @@
 
     settings.json   the card without results: the settings of the training
     state/point     the checkpoint
-    events/         figures, for TensorBoard; of each round also its CPU time (`cpu_s`)
+    events/         figures, for TensorBoard; of each round also its CPU time (`cpu_s`), with that of processes that ended in it
     best/           weights and card of the best validation figure so far; the card has the round of the weights, and the last round
     lock            held by the process that trains
 
@@ -270,9 +270,9 @@ class TrainingRun:
     def _between_rounds(self, phase: str) -> None:
         is_due = self._checkpoint.is_due
         is_last = phase in self._ended or self._interrupts.asked
-        if is_last and phase == _TRAINING:
-            self._note_last_round()
         if is_due or is_last:
+            if phase == _TRAINING:
+                self._note_last_round()
             self._checkpoint.write(
                 {
                     "phase": phase,

@@ -160,6 +160,26 @@ def test_a_dashboard_has_the_form_that_grafana_imports(path: Path) -> None:
             check_panel(panel)
 
 
+@dashboards
+def test_every_panel_is_under_the_row_that_is_before_it_in_the_file(path: Path) -> None:
+    begun, end = {"y": 0}, 0
+    for panel in dashboard(path)["panels"]:
+        place = panel["gridPos"]
+        if panel["type"] == "row":
+            assert place["y"] >= end, panel["title"]
+            begun = place
+        assert place["y"] >= begun["y"], panel["title"]
+        end = max(end, place["y"] + place["h"])
+
+
+@dashboards
+def test_a_difference_on_an_axis_that_begins_at_0_is_never_below_it(path: Path) -> None:
+    for panel in dashboard(path)["panels"]:
+        if panel.get("fieldConfig", {}).get("defaults", {}).get("min") == 0:
+            for target in panel["targets"]:
+                assert "- time()" not in target["expr"] or "> 0" in target["expr"], panel["title"]
+
+
 def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
     return all(
         one[at] < other[at] + other[size] and other[at] < one[at] + one[size] for at, size in (("x", "w"), ("y", "h"))

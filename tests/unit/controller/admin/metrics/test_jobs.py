@@ -77,7 +77,16 @@ async def test_the_number_of_jobs_with_series_is_bounded_by_the_longest_waits(fo
     assert registry.get_sample_value("headway_jobs_without_series") == 4
     world.settings = world.settings.model_copy(update={"metrics_jobs": 0})
     assert series(registry) == {}
-    assert registry.get_sample_value("headway_jobs_without_series") == 0
+    assert registry.get_sample_value("headway_jobs_without_series") == 8
+
+
+async def test_the_partitions_of_a_job_have_one_order(folder: Path) -> None:
+    world, registry = await full_world(folder)
+    assert world.last is not None
+    for job in world.last.observation.snapshot.jobs:
+        object.__setattr__(job, "partition", {"1": "dl", "2": "ml,dl"}.get(job.key.job_id, "dl,ml"))
+    found = {(name, job): partition for name, job, partition, *_ in series(registry) if name == PER_JOB[0]}
+    assert found == {(PER_JOB[0], "2"): "dl,ml", (PER_JOB[0], "3"): "dl,ml"}
 
 
 @pytest.mark.parametrize("private", ["jobs", "accounts,jobs", "all"])
@@ -85,6 +94,8 @@ async def test_where_jobs_are_private_no_job_has_series(folder: Path, private: s
     world, registry = await full_world(folder)
     world.slurm_says(PrivateData=private)
     assert series(registry) == {}
+    # not 0, which says that every job has series
+    assert registry.get_sample_value("headway_jobs_without_series") is None
 
 
 async def test_nor_where_a_group_alone_may_see_jobs_or_slurm_has_not_answered_yet(folder: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from policies.api import Decision
 from policies.errors import WeightsError
-from policies.learned.dl2.policy import ALL_REDUCE, SOURCE, Dl2, Dl2Ppo, source_of
+from policies.learned.dl2.policy import ALL_REDUCE, SOURCE, STARTED, Dl2, Dl2Ppo, source_of
 from policies.learned.dl2.slot_state import MODELS, SlotState, epochs_left
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import ENCODER
@@ -156,9 +156,25 @@ def test_the_guard_of_dl2_ppo_starts_an_overdue_job() -> None:
 def test_the_paper_is_the_source_only_of_weights_whose_policy_network_reinforcement_learning_changed() -> None:
     _, card = weights.load(weights.pretrained(), ALL_REDUCE, system="dl2", encoder=ENCODER)
     assert Dl2().spec.source == source_of(card)
-    assert source_of(card).startswith("the supervised phase alone of DL2") and "imitates drf" in source_of(card)
+    assert source_of(card).startswith("the supervised phase alone of DL2") and "imitates DRF" in source_of(card)
     # In the first two rounds, only the value network learns.
     assert source_of(replace(card, recipe={**card.recipe, "rounds": 2})) == source_of(card)
     assert source_of(replace(card, recipe={**card.recipe, "rounds": 3})) == SOURCE
     assert source_of(replace(card, recipe={**card.recipe, "value_baseline": False})) == SOURCE
     assert source_of(replace(card, recipe={**card.recipe, "rounds": 0, "value_baseline": False})) != SOURCE
+
+
+def test_the_round_of_the_weights_decides_about_the_source_and_not_the_length_of_the_training() -> None:
+    _, card = weights.load(weights.pretrained(), ALL_REDUCE, system="dl2", encoder=ENCODER)
+    longer = replace(card, recipe={**card.recipe, "rounds": 8, "teacher": "fifo"})
+
+    def source(done: int, **recipe: str) -> str:
+        results = {**card.results, "round": done, "last_round": 8}
+        return source_of(replace(longer, recipe={**longer.recipe, **recipe}, results=results))
+
+    assert "imitates FIFO" in source(0) and source(2) == source(0)
+    assert source(3) == SOURCE
+    # Nothing says how the policy network was made that such a training began with.
+    assert source(2, start="other") == STARTED
+    assert source(3, start="other") == SOURCE
+    assert "imitates tetris:elastic=true" in source(0, teacher="tetris:elastic=true")

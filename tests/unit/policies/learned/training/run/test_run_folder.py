@@ -240,6 +240,17 @@ def test_the_card_has_the_round_of_the_weights_and_that_after_which_the_training
     assert (ended.results["round"], ended.results["last_round"]) == (4, 5)
 
 
+def test_the_last_round_of_a_training_that_was_killed_is_that_of_its_checkpoint(folder: Path) -> None:
+    with pytest.raises(TrainingStoppedError), begin(folder) as run:
+        run.keep(count=Count())
+        for number in run.rounds(60):
+            run.evaluate(float(number), weights(number))
+            os.kill(os.getpid(), signal.SIGTERM)
+    killed_after(begin(folder, resume=True, point_every_s=0.0), 5)
+    _, found = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
+    assert found.results["last_round"] == 5
+
+
 def test_weights_of_an_earlier_phase_are_of_round_0(folder: Path) -> None:
     with begin(folder) as run:
         for number in run.rounds(2, "warm-up"):

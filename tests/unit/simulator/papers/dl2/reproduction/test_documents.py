@@ -10,7 +10,7 @@ from simulator.papers.dl2.reproduction import details, stored
 from simulator.papers.dl2.reproduction.contenders import BOUND
 from simulator.papers.dl2.reproduction.experiment import experiment
 from simulator.papers.dl2.reproduction.settings import MAIN
-from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, PAPER, PPO
+from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import ClaimFinding, ExperimentResults, perform
 from simulator.reproducing.report import as_word
 
@@ -117,3 +117,24 @@ def test_goals_of_figure_9_are_called_impossible_where_the_lower_bound_does_not_
     assert "offline-rl" in impossible
     (line,) = [each for each in _DOCS.read_text(encoding="utf-8").splitlines() if each.startswith("**Impossible goals")]
     assert {name for name in bounds if f"`{name}`" in line} == impossible
+
+
+def test_goals_are_called_possible_where_the_mean_of_an_agent_reaches_them() -> None:
+    text = " ".join(_DOCS.read_text(encoding="utf-8").split())
+    mine = [each for each in results().findings() if each.claim.ours == PPO and "(figure 9)" in each.claim.name]
+    agents = {each.against: each for each in mine}
+    for name, each in {each.against: each for each in results().findings() if each.claim.ours == BOUND}.items():
+        assert f"`{name}`" in text
+        if each.mean_holds:
+            assert agents[name].mean_holds, name
+    assert (
+        "The bound excludes no other goal of figure 9" in text and "`dl2-ppo`, whose mean reaches all of them" in text
+    )
+
+
+def test_agents_are_called_taught_alike_only_if_their_trainings_differ_in_the_speeds_alone() -> None:
+    alike = [each.claim for each in results().findings() if each.claim.name.split(", ")[1:2] == ["taught alike"]]
+    assert {claim.ours for claim in alike} == {"teacher-drf", "teacher-fifo"}
+    for claim in alike:
+        (against,) = claim.against
+        assert {*TRAININGS[against].settings} ^ {*TRAININGS[claim.ours].settings} == {"speeds=analytical"}, claim.name
