@@ -46,6 +46,21 @@ def test_every_page_is_measured() -> None:
     assert all(figure.value > 0 for figure in found.figures)
 
 
+def test_without_chromium_the_findings_say_that_nothing_was_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "CHROMIUM", None)
+    (found,) = [each for each in web.measure(40, 8, samples=1, paints=1).figures if "painted" in each.name]
+    assert found.value == 0 and "Chromium is not installed" in found.note
+
+
+@pytest.mark.skipif(web.CHROMIUM is None, reason="no Chromium here")
+def test_every_page_is_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_KEPT_S", 0.0)
+    found = web.measure(40, 8, samples=1, paints=1)
+    names = {figure.name for figure in found.figures if "CPU" not in figure.name}
+    pages = {name.removeprefix("page: ") for name in names if name.startswith("page: ")}
+    assert names == {f"page: {page}" for page in pages} | {f"first paint in Chromium: {page}" for page in pages}
+
+
 def test_decisions_are_timed() -> None:
     taken_s, cpu_s = decisions.timed(load_policy("fifo-skip"), decisions.crowded("fifo-skip", 20, 4), 2)
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from starlette.testclient import TestClient
 
+from controller.admin.explain.cycle_view import CycleView
+from controller.admin.metrics.job_metrics import JobMetrics
 from controller.observe.role import Role
 from controller.profiles.current import Contention
 from controller.profiles.racks import Racks
@@ -72,15 +74,22 @@ def measure(jobs: int, nodes: int, samples: int, paints: int) -> Findings:
             for name, path in pages.items():
                 _measure(findings, browser, name, path, samples)
         _paint(findings, served, pages, paints)
+        for most in (500, 20_000):
+            _scrape(findings, served.world, most, samples)
     return findings
 
 
 def _pages(world: ControllerWorld) -> dict[str, str]:
     """Return the address of every page by its name."""
     assert world.last is not None
-    standings = world.last.observation.standings
-    runs = next(key for key, found in standings.items() if found.role is Role.RUNNING)
-    waits = [key for key, found in standings.items() if found.role is Role.WAITING][-1]
+    view = CycleView(world.last, world.ledger, world.settings.partitions)
+    jobs = [(job, found.role) for job, found in view.jobs()]
+    runs = next(
+        job.key
+        for job, role in jobs
+        if role is Role.RUNNING and job.raw_id not in world.preemptions.open and view.contention(job) is not None
+    )
+    waits = [job.key for job, role in jobs if role is Role.WAITING][-1]
     names = ("", "queue", "nodes", "idle", "usage", "waits", "preemptions", "contention")
     found = {name or "overview": f"/{name}" for name in names}
     return found | {"a running job": f"/jobs/{runs.job_id}", "a waiting job": f"/jobs/{waits.job_id}"}
@@ -94,15 +103,32 @@ def _measure(findings: Findings, browser: TestClient, name: str, path: str, samp
         times.append(time.perf_counter() - begun_s)
         cpu.append(time.process_time() - cpu_s)
         assert answer.status_code == 200, answer.text
+        assert name != "a running job" or "slower than alone" in answer.text
         size = len(answer.content)
     findings.keep(f"{name} s", times)
     findings.add(f"page: {name}", median(times), "s", _LIMIT_S, f"{spread(times)}; {size / 1e6:.2f} MB")
     findings.add(f"page: {name}, CPU time with the controller's", median(cpu), "s", note=spread(cpu))
 
 
+def _scrape(findings: Findings, world: ControllerWorld, most: int, samples: int) -> None:
+    """Add the CPU time of the metrics of single jobs, without estimates, with `metrics_jobs` at that number."""
+    world.settings = world.settings.model_copy(update={"metrics_jobs": most})
+    metrics, cpu, series = JobMetrics(world), [], 0
+    for _ in range(samples):
+        begun_s = time.process_time()
+        series = sum(len(family.samples) for family in metrics.collect())
+        cpu.append(time.process_time() - begun_s)
+    findings.add(f"CPU time of metrics of {most} jobs", median(cpu), "s", note=f"{spread(cpu)}; {series} series")
+
+
 def _paint(findings: Findings, served: Site, pages: dict[str, str], paints: int) -> None:
     """Add the time until Chromium shows each page, where it is installed."""
-    if CHROMIUM is None or not paints:
+    if not paints:
+        return
+    if CHROMIUM is None:
+        findings.add(
+            "pages painted in Chromium", 0, "pages", note="no first paint was measured: Chromium is not installed"
+        )
         return
     from playwright.sync_api import sync_playwright
 
@@ -144,10 +170,11 @@ async def _fill(world: ControllerWorld, jobs: int, nodes: int) -> None:
     await world.go_on(_CYCLES)
     assert world.last is not None
     running = [job for job in world.last.observation.snapshot.jobs if job.phase.occupies_nodes]
-    world.know(known(*_slowed([job.raw_id or int(job.key.job_id) for job in running])))
-    for job in running[:_STOPPED]:
+    for job in running[: min(_STOPPED, len(running) // 4)]:
         world.preemptions.begin(job, Cause.OPERATOR, "by hand", force=True)
-    await world.go_on(_CYCLES)
+    # One cycle: after some more they would run again, and a job that has begun anew has no measurements.
+    world.know(known(*_slowed([job.raw_id or int(job.key.job_id) for job in running])))
+    await world.go_on(1)
 
 
 def _slowed(jobs: list[int]) -> Iterator[Contention]:
