@@ -126,7 +126,7 @@ def test_shipped_weights_of_trainings_that_were_ended_early_say_so() -> None:
     for name, done in {"sched2": (20, 70), "sched2-features": (30, 44)}.items():
         file = weights.pretrained() / f"{name}.json"
         found = ModelCard.from_json(file.read_text(encoding="utf-8"), name)
-        assert (found.results["round"], found.results["last_round"]) == done
+        assert [found.results["round"], found.results["last_round"]] == [*done]
         assert done[1] < int(found.recipe["rounds"])
 
 
