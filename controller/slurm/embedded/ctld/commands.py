@@ -27,10 +27,9 @@ def submit(ctld: Slurmctld, submission: Submission, plugin: SubmitPlugin | None)
     effect = SubmitEffect(submission.hold, submission.admin_comment)
     if plugin is not None:
         effect = plugin.on_submit(submission, partition, ctld.now_s)
-    first = ctld.next_id
     het = range(submission.het_components)
+    first = ctld.issue_ids(max(len(het), 1))
     names = [f"{first}_{task}" for task in submission.array] or [str(first + i) for i in het] or [str(first)]
-    ctld.next_id += max(len(het), 1)
     jobs = [_record(ctld, submission, effect, partition, name) for name in names]
     for job in jobs:
         job.array_job_id = first if submission.array else None

@@ -56,6 +56,8 @@ class Records:
         self.outcomes: dict[str, str] = {}
         """Job id → end state of every job that ended, forgotten ones too."""
         self.next_id = 1
+        self.kept_ids: frozenset[int] = frozenset()
+        """Raw ids of the jobs that the last crash has left: they are not issued again."""
         self.down_until_s = 0.0
         """Time until which slurmctld does not answer."""
         self.unregistered_until_s = 0.0
@@ -63,6 +65,14 @@ class Records:
         self._occupants: dict[str, Job] = {}
         self._numbers = itertools.count()
         self._priority = _FIRST_PRIORITY
+
+    def issue_ids(self, count: int = 1) -> int:
+        """Return the first of so many ids in a row, none of which a job has that outlived a crash."""
+        first = self.next_id
+        while not self.kept_ids.isdisjoint(range(first, first + count)):
+            first += 1
+        self.next_id = first + count
+        return first
 
     def next_number(self) -> int:
         """Return a number greater than all before."""

@@ -127,7 +127,7 @@ class Slurmctld(Records):
     def start(self, job: Job, shares: tuple[NodeShare, ...], partition: str) -> None:
         """Give the job its nodes and launch it."""
         if job.raw_id is None:  # a task of an array is a record of its own from now on
-            job.raw_id, self.next_id = self.next_id, self.next_id + 1
+            job.raw_id = self.issue_ids()
         for share in shares:
             self.nodes[share.node].take(job.job_id, share)
         self._occupants[job.job_id] = job
@@ -317,6 +317,7 @@ class Slurmctld(Records):
         self.next_id = min([self.next_id, *(_number(job.job_id)[0] for job in lost)])
         for name in [name for name in self.outcomes if _number(name)[0] >= self.next_id]:
             del self.outcomes[name]  # the next job with this id is another job
+        self.kept_ids = frozenset(job.raw_id for job in self.jobs.values() if job.raw_id is not None)
         self.kick_at(self.unregistered_until_s)
         return [JobKey(job.job_id, job.submit_time_s) for job in lost]
 

@@ -95,6 +95,22 @@ async def test_a_crash_loses_the_newest_jobs_and_issues_their_ids_again() -> Non
     assert lab.phase(again) is Phase.RUNNING, "the lost run's end is not taken for the new one's"
 
 
+async def test_ids_of_jobs_that_outlived_a_crash_are_not_issued_again() -> None:
+    # given tasks of an array whose own ids are later than that of a job which slurmctld forgets
+    lab = Lab()
+    lab.slurm.set_partition("dl", up=False)
+    lab.sbatch(duration_s=1000, array=(0, 1))
+    lost = lab.sbatch(duration_s=1000)
+    lab.slurm.set_partition("dl", up=True)
+    await lab.pass_time(5)
+    tasks = [job.raw_id for job in (await lab.client.snapshot()).jobs if job.array_job_id is not None]
+    assert tasks == [3, 4]
+    lab.slurm.crash_slurmctld(lose_newest=1, away_s=3)
+    await lab.pass_time(10)
+    # when jobs are submitted again, then only the lost one's id is free
+    assert [lab.sbatch().job_id for _ in range(2)] == [lost.job_id, "5"]
+
+
 async def test_jobs_of_a_dead_node_are_pending_again_as_in_slurm() -> None:
     lab = Lab()
     may, may_not = lab.sbatch(gpus=4, nodes=2, duration_s=1000), lab.sbatch(gpus=4, requeue=False, duration_s=1000)
