@@ -33,6 +33,8 @@ ROOT_PAGES = {
 _CODE = re.compile(r"^(```+).*?^\1\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\|.*`[^`]*\\\|[^`]*`.*$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")
+_PICTURE = re.compile(r'(?:(?<=src=")|(?<=ref="))(?![a-z]+:)([^"#]+\.(?:png|svg))')
+"""Address of a picture in HTML, where Markdown cannot say how wide it is."""
 _LANGUAGES = {".py": "python", ".lua": "lua", ".sh": "bash", ".toml": "toml", ".proto": "protobuf", ".c": "c"}
 _HIDDEN_FROM_SEARCH = "---\nsearch:\n  exclude: true\n---\n"
 
@@ -81,7 +83,7 @@ def _with_site_links(text: str, *, origin: Path, uri: str) -> str:
             return match[1]
         return posixpath.relpath(_page_of(target), posixpath.dirname(uri) or ".")
 
-    return _LINK.sub(replaced, text)
+    return _PICTURE.sub(replaced, _LINK.sub(replaced, text))
 
 
 def _linked_sources(path: Path) -> Iterator[Path]:

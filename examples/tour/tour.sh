@@ -12,9 +12,26 @@ cat "$work/up" >&2
 eval "$(grep -o 'export [A-Z_]*=.*' "$work/up")"
 cd "$work"  # sbatch writes the output of jobs here
 
-# A submission is followed by the time that Headway and Slurm need to place and start the job.
+# Return whether Headway knows all of Slurm's jobs, and none is about to start or end: a job that waits has an estimate, and after
+# a cancellation none waits.
+settled() {
+    local queue jobs
+    queue=$(headway queue) || return
+    jobs=$(squeue --noheader --format=%T)
+    ! grep -qvE 'PENDING|RUNNING' <<<"$jobs" || return
+    [ "$(wc -l <<<"$jobs")" = "$(grep -cE ' (waiting|running) ' <<<"$queue")" ] || return
+    ! grep -q ' waiting ' <<<"$queue" || { [[ $1 == sbatch* ]] && grep -q 'starts in' <<<"$queue"; }
+}
+
 while IFS= read -r command; do
     printf '$ %s\n' "$command"
     COLUMNS=80 TERM=dumb script --quiet --return --command "$command" /dev/null </dev/null | tr -d '\r' | sed 's/ *$//'
-    case $command in sbatch* | scancel*) sleep 8 ;; esac
+    case $command in
+    sbatch* | scancel*)
+        for _ in {1..120}; do
+            sleep 0.5
+            if settled "$command"; then break; fi
+        done
+        ;;
+    esac
 done <"$here/commands.txt"

@@ -222,7 +222,8 @@ async def test_one_node_that_cannot_save_calls_the_preemption_off_at_once(folder
         async with asking(folder / "status.sock") as status:
             why = await status.Why(pb.WhyRequest(job_id=job.key.job_id))
         assert why.sentence.endswith(
-            "A preemption by an operator (by hand) was called off 5 s ago: n2: rank 5: could not write: disk full."
+            "A preemption by an operator (by hand) was called off 5 s ago: n2: rank 5: could not write: disk full. "
+            "It has made 5 steps."
         )
         assert (why.facts["preemption_stage"], why.facts["preemptible"]) == ("called off", "checkpoint")
 

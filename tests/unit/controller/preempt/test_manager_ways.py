@@ -306,7 +306,8 @@ async def test_status_why_and_prometheus_show_the_preemption(folder: Path) -> No
         assert (await status.GetStatus(pb.GetStatusRequest())).preemptions_open == 1
         why = await status.Why(pb.WhyRequest(job_id=job.key.job_id))
         assert why.sentence.endswith(
-            "It is being preempted by the contention threshold (twice as slow as alone): saved at step 41, about to be requeued."
+            "It is being preempted by the contention threshold (twice as slow as alone): saved at step 41, about to be requeued. "
+            "It has made 5 steps."
         )
         assert why.facts["preemptible"].startswith("no: is being preempted already")
         assert "preemptions  1 under way" in (await headway("status", "--config", str(write_config(folder)))).out
