@@ -20,7 +20,7 @@ settled() {
     jobs=$(squeue --noheader --format=%T)
     ! grep -qvE 'PENDING|RUNNING' <<<"$jobs" || return
     [ "$(wc -l <<<"$jobs")" = "$(grep -cE ' (waiting|running) ' <<<"$queue")" ] || return
-    ! grep -q ' waiting ' <<<"$queue" || { [[ $1 == sbatch* ]] && grep -q 'starts in' <<<"$queue"; }
+    ! grep -q ' waiting ' <<<"$queue" || { [[ $1 == sbatch* ]] && grep -q 'STARTS IN' <<<"$queue"; }
 }
 
 while IFS= read -r command; do

@@ -17,7 +17,7 @@ _MASKS = (
     (r"\d\d:\d\d(:\d\d)?", "TIME"),
     (r"starts in .*", "ESTIMATE"),
     (r"It is expected to start .*?\)\.", "ESTIMATE"),
-    (r"\d+ ?(ms|min|s|h)\b", "DURATION"),
+    (r"\d+ ?(ms|min|m|s|h)\b", "DURATION"),
     (r"^Starts: .*", "HELD"),
     (r"(?<=^decisions )\d+", "COUNT"),
     (r"tour|test-\d+-\d+", "NAME"),
