@@ -19,6 +19,7 @@ from dataclasses import replace
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
+from controller.state.user_changes import with_possible_nodes
 
 
 def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey], bool]) -> list[JobKey]:
@@ -32,7 +33,7 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
             continue
         # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
         most = job.request.max_nodes or len(job.request.required_nodes)
-        ledger.originals[job.key] = _possible(replace(job.request, required_nodes=(), max_nodes=most))
+        ledger.originals[job.key] = with_possible_nodes(replace(job.request, required_nodes=(), max_nodes=most))
         if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
             ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
         found.append(job.key)
@@ -42,11 +43,3 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
 def _looks_pinned(request: ResourceRequest) -> bool:
     """Return whether the request names exactly as many nodes as the job takes, as a pin does."""
     return 0 < len(request.required_nodes) == request.min_nodes
-
-
-def _possible(request: ResourceRequest) -> ResourceRequest:
-    """Return the request with no more nodes than it has GPUs in all, if it gives these."""
-    gpus = request.gpus_per_job
-    if gpus is None or request.min_nodes <= gpus:
-        return request
-    return replace(request, min_nodes=gpus, max_nodes=gpus)

@@ -218,10 +218,22 @@ def _since(last: SlurmJob, job: SlurmJob, original: ResourceRequest) -> Resource
 def _with_gpus(original: ResourceRequest, shown: ResourceRequest) -> ResourceRequest:
     """Return the request with the GPUs that the job shows: in the user's form, or else as the user sees it in Slurm."""
     if original.gpus_per_job and shown.gpus_per_job:
-        return replace(original, gpus_per_job=shown.gpus_per_job, gpu_type=shown.gpu_type)
+        return with_possible_nodes(replace(original, gpus_per_job=shown.gpus_per_job, gpu_type=shown.gpu_type))
     if original.gpus_per_node and shown.gpus_per_node and not shown.gpus_per_job:
         return replace(original, gpus_per_node=shown.gpus_per_node, gpu_type=shown.gpu_type)
     return _consistent(replace(shown, required_nodes=original.required_nodes))
+
+
+def with_possible_nodes(request: ResourceRequest) -> ResourceRequest:
+    """Return the request with no more nodes than it has GPUs in all, if it gives these.
+
+    Slurm refuses a job with fewer GPUs than nodes ("--gpus < -N", 22.05). So these nodes are not the user's, but those of a
+    placement: the user's own request was lost with a journal.
+    """
+    gpus = request.gpus_per_job
+    if gpus is None or request.min_nodes <= gpus:
+        return request
+    return replace(request, min_nodes=gpus, max_nodes=gpus)
 
 
 def _form(request: ResourceRequest) -> tuple[bool, ...]:

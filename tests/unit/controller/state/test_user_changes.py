@@ -221,6 +221,15 @@ def test_a_job_that_headway_has_resized_stays_in_the_size_to_which_its_user_chan
     assert ledger.relocations[KEY] == RelocationConstraint(avoid=frozenset({"n3"}))
 
 
+def test_a_job_whose_nodes_are_those_of_a_lost_placement_takes_no_more_nodes_than_its_user_gives_it_gpus() -> None:
+    rebuilt = request(gpus_per_job=8, min_nodes=2, max_nodes=2, num_tasks=2)
+    ledger = ledger_of(rebuilt)
+    held = {"held": True, "admin_comment": "headway:hold"}
+    then, now = job("1", request=rebuilt, **held), job("1", request=replace(rebuilt, gpus_per_job=1), **held)
+    assert note_change_since(then, now, ledger)
+    assert ledger.originals[KEY] == replace(rebuilt, gpus_per_job=1, min_nodes=1, max_nodes=1)
+
+
 def test_a_resized_job_that_shows_the_nodes_of_its_last_run_keeps_the_range_of_nodes_of_its_user() -> None:
     """Its four nodes were Headway's choice for 14 GPUs; with 3 GPUs, it could start on no four nodes."""
     original = request(gpus_per_job=14, min_nodes=1, max_nodes=4, num_tasks=1, num_cpus=1)
