@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.observe.role import in_scope
-from controller.slurm.client import JobKey, Phase, SlurmJob, are_of_two_jobs
+from controller.slurm.birthmark import are_of_two_jobs
+from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.identity import is_same_request
 from controller.state.journal import RunRecord
 from controller.state.ledger import Ledger, Served

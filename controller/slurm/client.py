@@ -7,11 +7,12 @@ at once. Every verb that changes something returns the jobs for which it failed,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from controller.slurm.birthmark import birthmark_of
 
 HOLD_MARK = "headway:hold"
 """Token in a job's admin comment: Headway holds this job, and Headway will release it."""
@@ -24,19 +25,12 @@ HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
 CHECK_MARK = "headway:check="
 """First characters of a token in a job's admin comment, followed by a Unix time: the begin time that job_submit.lua has given to
 the job, so that Slurm checks the job at its submission and does not start it. The controller holds the job and ends that time."""
-BIRTHMARK = "headway:id="
-"""First characters of a token in a job's admin comment, followed by a word. A job that gets the same id later has another word.
-job_submit.lua writes it at the submission, and it stays. All tasks of an array have the same. A job that was submitted without
-another mark of ours, or under an earlier job_submit.lua, has none."""
 IMPOSSIBLE = "BadConstraints"
 """Slurm's reason of a pending job that Slurm itself has put on hold, because no nodes can ever satisfy its request."""
 HELD_BY_USER = "JobHeldUser"
 """Slurm's reason of a held job that its user may release."""
 HELD_BY_ADMIN = "JobHeldAdmin"
 """Slurm's reason of a held job that only root, operators and SlurmUser may release."""
-
-
-_BIRTHMARK = re.compile(r"[0-9a-z]{1,16}")
 
 
 class JobKey(NamedTuple):
@@ -238,20 +232,6 @@ class SlurmJob:
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
-
-
-def are_of_two_jobs(birthmark: str, other: str) -> bool:
-    """Return whether these birthmarks show for certain that they are of different jobs; False if one of them is not known."""
-    return bool(birthmark and other) and birthmark != other
-
-
-def birthmark_of(admin_comment: str) -> str:
-    """Return the word of the birthmark in an admin comment; empty without one. The last one counts, as in job_submit.lua."""
-    if BIRTHMARK not in admin_comment:
-        return ""
-    words = [token for token in admin_comment.split() if token.startswith(BIRTHMARK)]
-    found = _BIRTHMARK.fullmatch(words[-1].removeprefix(BIRTHMARK)) if words else None
-    return found[0] if found else ""
 
 
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})

@@ -8,7 +8,8 @@ Headway wrote for that id nor the one of its user is another job.
 
 from __future__ import annotations
 
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, are_of_two_jobs
+from controller.slurm.birthmark import are_of_two_jobs
+from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 
 

@@ -231,7 +231,7 @@ def with_possible_nodes(request: ResourceRequest) -> ResourceRequest:
     placement: the user's own request was lost with a journal.
     """
     gpus = request.gpus_per_job
-    if gpus is None or request.min_nodes <= gpus:
+    if not gpus or request.min_nodes <= gpus:
         return request
     return replace(request, min_nodes=gpus, max_nodes=gpus)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from controller.slurm.client import birthmark_of
+from controller.slurm.birthmark import birthmark_of
 from slurm.minicluster.cluster import MiniCluster
 from tests.birthmarks import without_birthmark
 from tests.cluster.minicluster.commands import wait_for

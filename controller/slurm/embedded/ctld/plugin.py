@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.base.lease import Lease, is_stale
-from controller.slurm.client import BIRTHMARK, HOLD_MARK, PIN_MARK, USER_HOLD_MARK, birthmark_of
+from controller.slurm.birthmark import BIRTHMARK, birthmark_of
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.embedded.ctld.job import Job, Submission
 from controller.slurm.user_holds import Hold, HoldFolder
 

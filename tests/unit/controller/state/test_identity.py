@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import BIRTHMARK, HOLD_MARK, JobKey, Phase, ResourceRequest
+from controller.slurm.birthmark import BIRTHMARK
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, ResourceRequest
 from controller.state.identity import is_another, may_be_same
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint

@@ -190,7 +190,7 @@ class PauseControl:
 
     @property
     def stop_reason(self) -> str:
-        """Why the job is to be stopped after the save that has begun; empty = it is not, or this rank does not know why."""
+        """Return the reason for which the job is to be stopped after the save that has begun; empty = none is known."""
         return "" if self._pause is None else self._pause.why
 
     @property

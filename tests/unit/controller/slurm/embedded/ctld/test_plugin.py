@@ -13,7 +13,8 @@ import pytest
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.lease import Lease, write_lease
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase, birthmark_of
+from controller.slurm.birthmark import birthmark_of
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,
     PartitionDescription,
