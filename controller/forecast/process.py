@@ -53,7 +53,7 @@ class ForecastProcess:
             raise ForecastError(f"the forecasting process ended with status {child.returncode}: {clip(problem[-400:])}")
         try:
             return decode_answer(output)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ForecastError(f"the forecasting process gave an answer that cannot be read: {error}") from error
 
     def _start(self) -> subprocess.Popen[bytes]:

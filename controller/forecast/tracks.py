@@ -88,7 +88,7 @@ def tracks_of(text: str) -> Tracks:
         ended = [_track(row, _number(wait_s)) for *row, wait_s in read["ended"]]
         # Files of earlier versions have no numbers.
         held, missed = (int(_number(read.get(name, 0))) for name in ("held", "missed"))
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Tracks()
     return Tracks(dict(list(open_.items())[:MOST_OPEN]), ended[-MOST_ENDED:], held, missed)
 

@@ -18,6 +18,7 @@ from controller.slurm.client import Phase, SlurmJob
 
 _CLAUSE = re.compile(r"(?P<kind>[a-z]+)(?::(?P<targets>[\d_*:+]+))?(?:\(\w+\))?")
 _NUMBERS = re.compile(r"\d+")
+_MOST_DIGITS = 18
 
 
 class Met(Enum):
@@ -104,7 +105,7 @@ class Dependencies:
             self._targets[wanted] = _target_of(self._by_id.get(wanted, ()))
         other = self._targets[wanted]
         if kind == "after":
-            begin_s = other.started_s + 60.0 * int(delay_min if delay_min.isdecimal() else 0)
+            begin_s = other.started_s + _delay_s(delay_min)
             return Met.NOT_YET if other.is_pending or begin_s > self._now_s else Met.YES
         if not other.has_ended:
             return Met.NOT_YET
@@ -138,6 +139,13 @@ def _target_of(jobs: Sequence[SlurmJob]) -> _Target:
         has_completed=all(job.state == "COMPLETED" for job in jobs),
         started_s=max((start_s for start_s in starts if start_s is not None), default=-math.inf),
     )
+
+
+def _delay_s(minutes: str) -> float:
+    """Return the delay behind the `+` of `after:`, seconds; infinite beyond every delay that Slurm could keep."""
+    if not minutes.isdecimal():
+        return 0.0
+    return 60.0 * int(minutes) if len(minutes) <= _MOST_DIGITS else math.inf
 
 
 def _number(job: SlurmJob) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ class SlurmctldHosts:
         """Return the heartbeat; empty if it cannot be read."""
         try:
             descriptor = os.open(self.heartbeat, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a null byte in StateSaveLocation
             return b""
         try:
             return os.read(descriptor, _HEARTBEAT.size)

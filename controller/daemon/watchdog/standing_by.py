@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from controller.base.errors import HeadwayError
 from controller.slurm.slurmctld_hosts import SlurmctldHosts, read_slurmctld_hosts
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def stands_by(settings: ControllerSettings, now: float) -> bool:
     path = settings.runtime_dir / HOSTS_FILE
     try:
         hosts = read_slurmctld_hosts(settings)
-    except (HeadwayError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep jobs held
         known = _recall(path)
         if known is not None and known.active_lately(now) not in {None, known.own}:
             log.error("slurmctld_hosts_unknown", problem=str(error), effect="stands by: another slurmctld is active")
@@ -64,6 +63,6 @@ def _recall(path: Path) -> SlurmctldHosts | None:
     try:
         names, own, heartbeat, timeout_s = json.loads(path.read_text(encoding="ascii"))
         hosts = SlurmctldHosts(tuple(map(str, names)), int(own), Path(heartbeat), float(timeout_s))
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None
     return hosts if 0 <= hosts.own < len(hosts.names) else None

@@ -81,6 +81,8 @@ def test_the_file_has_all_of_it() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2, "open": [], "ended": []}',
                                   '{"version": 1, "open": [["1", 2]], "ended": []}',
-                                  '{"version": 1, "open": [], "ended": [[1, 2, 3, 4, 5, 6, NaN, 1]]}'])  # fmt: skip
+                                  '{"version": 1, "open": [], "ended": [[1, 2, 3, 4, 5, 6, NaN, 1]]}',
+                                  '{"version": 1, "open": [["1", 1e999, 0, 1, 2, 3, 4, 5, 6, 7]], "ended": []}',
+                                  '{"version": 1, "open": [], "ended": [], "held": 1' + "0" * 400 + "}"])  # fmt: skip
 def test_a_file_that_is_something_else_begins_anew(text) -> None:
     assert tracks_of(text) == Tracks()

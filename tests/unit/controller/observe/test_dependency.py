@@ -47,6 +47,8 @@ CLUSTER = Dependencies(
         ("after:2", Met.YES),
         ("after:2+1(unfulfilled)", Met.YES),
         ("after:2+2(unfulfilled)", Met.NOT_YET),
+        pytest.param(f"after:2+{'9' * 400}", Met.NOT_YET, id="no-float-is-so-large"),
+        pytest.param(f"after:2+{'9' * 5000}", Met.NOT_YET, id="no-number-is-so-long"),
         ("after:2+2:3(unfulfilled)", Met.NOT_YET),
         ("after:1+2(unfulfilled)", Met.NOT_YET),
         ("after:8+1(unfulfilled)", Met.YES),

@@ -715,8 +715,29 @@ def test_a_slurm_conf_that_cannot_be_used_does_not_outweigh_a_fresh_heartbeat(
 
     # then only a fresh heartbeat of the other machine counts, and nothing without the file of the earlier check
     assert stands_by(settings, now) is other
-    (tmp_path / HOSTS_FILE).write_text("[[], 0")
-    assert not stands_by(settings, now)
+    for damaged in ("[[], 0", '[["a","b"],1e999,"/h",30]', f'[["a","b"],1,"/h",1{"0" * 400}]', '[["a","b"],1,"\\u0000",30]'):
+        (tmp_path / HOSTS_FILE).write_text(damaged)
+        assert not stands_by(settings, now)
+
+
+def test_no_damage_of_the_watchdogs_own_file_keeps_jobs_held(tmp_path: Path) -> None:
+    # given a slurm.conf that is in order, and a file of an earlier check with a number that is none
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\nStateSaveLocation={tmp_path}\n")
+    (tmp_path / HOSTS_FILE).write_text('[["a","b"],1e999,"/h",30]')
+    settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
+
+    assert not stands_by(settings, 1_800_000_000)
+    assert "1e999" not in (tmp_path / HOSTS_FILE).read_text(), "the next check can use it"
+
+
+@pytest.mark.parametrize("line", ["StateSaveLocation=/a\0b", "SlurmctldTimeout=1" + "0" * 5000])
+def test_no_text_in_slurm_conf_keeps_jobs_held(tmp_path: Path, line: str) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\n{line}\n")
+    settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
+
+    assert not stands_by(settings, 1_800_000_000)
 
 
 @pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
