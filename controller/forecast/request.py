@@ -86,6 +86,6 @@ class Answer:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Return the answer that `encode` wrote. Raises ValueError, TypeError, KeyError, OverflowError and RecursionError for others."""
+    """Return the answer that `encode` wrote. Raises ValueError, TypeError, KeyError, OverflowError or RecursionError for others."""
     read = json.loads(data)
     return Answer(str(read["stand_in"]), [Waits(*one) for one in read["waits"]], int(read["held"]), int(read["missed"]))
