@@ -195,6 +195,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="backslashreplace",  # such as a job's name in Latin-1, which scontrol prints as it is
             env=environment,
             cwd=cwd,
             start_new_session=True,

@@ -87,6 +87,14 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def readable(text: str) -> str:
+    r"""Return a text that was read with `surrogateescape` with its bytes that are no UTF-8 as \\xe9.
+
+    Names and paths of users may have any encoding; neither SQLite nor protobuf takes them as they were read.
+    """
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def without_job_ids(text: str) -> str:
     """Return the text with "another job" and "other jobs" in place of ids, for users who may not see the jobs of others.
 

@@ -64,7 +64,7 @@ class Accounting:
             self._waiting -= 1
         if done.status != 0:
             raise SlurmReplyError(f"sacct: {clip(done.stderr.strip()) or f'exit status {done.status}'}")
-        rows = _rows(done.stdout.decode("utf-8", "replace"), separator)[-_MOST_RUNS:]
+        rows = _rows(done.stdout.decode("utf-8", "backslashreplace"), separator)[-_MOST_RUNS:]
         found = [run for row in rows if (run := _run(row, separator)) is not None]
         return sorted(found, key=lambda run: run.submit_s)
 

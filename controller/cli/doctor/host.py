@@ -192,7 +192,9 @@ class RealHost:
             return None
         command = ["systemctl", "show", "--value", "--property=ActiveEnterTimestampMonotonic", unit]
         try:
-            done = subprocess.run(command, timeout=_SYSTEMCTL_TIMEOUT_S, check=False, capture_output=True, text=True)
+            done = subprocess.run(
+                command, timeout=_SYSTEMCTL_TIMEOUT_S, check=False, capture_output=True, text=True, errors="replace"
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         since_boot_us = done.stdout.strip()

@@ -150,17 +150,18 @@ def job_record(job: Any) -> JobRecord:
     """Return the record of pyslurm's job, which may contain all waiting tasks of an array."""
     phase = phase_of(job.state, has_nodes=bool(job.allocated_nodes))
     gpus = _gpus(job)
+    admin_comment, exact = _text(job, "admin_comment")
     seen = SlurmJob(
         key=JobKey(str(job.id), int(job.submit_time or 0)),
-        user=job.user_name or "",
-        name=job.name or "",
+        user=_text(job, "user_name")[0],
+        name=_text(job, "name")[0],
         partition=job.partition or "",
         phase=phase,
         state=job.state,
         reason=(job.state_reason or "").replace(" ", "_"),
         held=job.priority == 0,
-        admin_comment=job.admin_comment or "",
-        comment=job.comment or "",
+        admin_comment=admin_comment,
+        comment=_text(job, "comment")[0],
         request=_request(job, gpus),
         allocated=_shares(job, phase),
         batch=bool(job.is_batch_job),
@@ -172,7 +173,7 @@ def job_record(job: Any) -> JobRecord:
         time_limit_s=None if job.time_limit is None else job.time_limit * 60.0,
         features=",".join(job.constraints),
         reservation=job.reservation or "",
-        account=job.account or "",
+        account=_text(job, "account")[0],
         qos=job.qos or "",
         dependency=_dependency(job.dependencies),
         exclusive=job.resource_sharing == "NO",
@@ -187,7 +188,15 @@ def job_record(job: Any) -> JobRecord:
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None
-    return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index)
+    return JobRecord(job.id, jobs, exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index)
+
+
+def _text(job: Any, name: str) -> tuple[str, bool]:
+    """Return a text of the job, and whether it is as Slurm has it: pyslurm fails on bytes that are no UTF-8, here \\xe9."""
+    try:
+        return getattr(job, name) or "", True
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "backslashreplace"), False
 
 
 def _latest_start_s(job: Any) -> float | None:

@@ -134,14 +134,14 @@ class CommandLineClient(Verbs):
         if associations:
             words = show_associations((await self.facts()).cluster_name)
             priorities = parse_associations(await self._accounting("show associations", words))
-        return Shares(parse_fair_shares(shares.stdout.decode("utf-8", "replace")), *parse_qos(qos), priorities)
+        return Shares(parse_fair_shares(shares.stdout.decode("utf-8", "backslashreplace")), *parse_qos(qos), priorities)
 
     async def _accounting(self, what: str, words: Sequence[str]) -> str:
         """Return what sacctmgr prints. Raises SlurmError."""
         done = await self._runner.run("sacctmgr", words)
         if done.status != 0:
             raise SlurmReplyError(f"sacctmgr {what}: {sentence(done.stderr) or 'failed without a message'}")
-        return done.stdout.decode("utf-8", "replace")
+        return done.stdout.decode("utf-8", "backslashreplace")
 
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""

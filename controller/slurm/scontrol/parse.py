@@ -10,6 +10,8 @@ nothing. Their text is not mistaken for Slurm's, because:
 - Owner and priority come before it, behind the job's name; they are found from the right, over fields without "=".
 - GPU request and comments come after it, behind paths and arguments. Text there can mislead about its own job's request or
   mark, never about anything else; `JobRecord.comment_is_exact` is False where more than one reading is possible.
+
+A text may have any encoding. Only the admin comment keeps bytes that are no UTF-8, because Headway writes it again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 from functools import lru_cache
 
 from controller.base.errors import SlurmReplyError
-from controller.base.text import clip
+from controller.base.text import clip, readable
 from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob
 from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.records import JobRecord
@@ -90,7 +92,7 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
         raise SlurmReplyError(f"not a job: {clip(text)}")
     free_at = min((i for key in _FREE_TEXT if (i := text.find(key, at)) >= 0), default=len(text))
     try:
-        return _record(owner, text[state_at:free_at], text[free_at:], clock)
+        return _record(owner, readable(text[state_at:free_at]), text[free_at:], clock)
     except KeyError as error:
         raise SlurmReplyError(f"a job without {error.args[0]}=: {clip(text)}") from None
     except (
@@ -102,7 +104,7 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
 
 def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> JobRecord:
     fields = _fields(middle)
-    gpus = gpus_requested(tail)
+    gpus = gpus_requested(readable(tail))
     texts = texts_of(tail)
     begin, end = after_paths(tail)
     expedited, by_topology = tail.find(_EXPEDITED, begin, end) >= 0, topology_requested(tail)
@@ -142,15 +144,15 @@ def _job(
     submit_s = clock.seconds(fields["SubmitTime"]) or 0.0
     return SlurmJob(
         key=JobKey(owner["raw"], int(submit_s)),
-        user=owner["user"],
-        name=_name(owner, fields),
+        user=readable(owner["user"]),
+        name=readable(_name(owner, fields)),
         partition=fields["Partition"],
         phase=phase,
         state=state,
         reason=fields["Reason"],
         held=owner["priority"] == "0",
         admin_comment=texts.admin_comment,
-        comment=texts.comment,
+        comment=readable(texts.comment),
         request=resources_requested(fields, gpus),
         allocated=() if pending or ended else _shares(middle, fields, phase),
         batch=fields["BatchFlag"] != "0",
@@ -162,8 +164,8 @@ def _job(
         time_limit_s=values.duration_s(fields["TimeLimit"]),
         features=values.plain(fields.get("Features", "")),
         reservation=values.plain(fields.get("Reservation", "")),
-        account=values.plain(owner["account"]),
-        qos=values.plain(owner["qos"]),
+        account=readable(values.plain(owner["account"])),
+        qos=readable(values.plain(owner["qos"])),
         dependency=values.plain(fields.get("Dependency", "")),
         exclusive=_has_whole_nodes(fields),
         licenses=values.plain(fields.get("Licenses", "")),

@@ -8,6 +8,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from controller.base.text import readable
+
 
 class _Named(Protocol):
     @property
@@ -95,7 +97,7 @@ class RowCache(Generic[Row]):
             begin = end
         steady = b"\0".join([*pieces, text[begin:]])
         row = known.get(steady)
-        return _Line(text, steady, bytes(counts), self._parse(decode(text)) if row is None else row)
+        return _Line(text, steady, bytes(counts), self._parse(readable(decode(text))) if row is None else row)
 
     def _keep(self, lines: list[_Line[Row]]) -> None:
         self._lines = lines

@@ -64,6 +64,21 @@ def test_a_job_runs_where_the_policy_put_it(world: Live, options: tuple[str, ...
     assert sorted(world.nodes(job).values()) == counts
 
 
+def test_a_job_whose_name_is_no_utf_8_stops_nothing(world: Live) -> None:
+    # given a job with a name in Latin-1, in the queue of Slurm until its end is recorded
+    named = world.sbatch("--gres=gpu:1", "-J", "caf\udce9", seconds=LONG_S)
+    world.until_state(named, "RUNNING")
+    shown = world.headway.ask("queue")["entries"]
+    assert [row["name"] for row in shown if row["job_id"] == named] == [r"caf\xe9"]
+    world.cluster.run("scancel", named)
+    world.until_state(named, "CANCELLED")
+    # when another one is submitted
+    later = world.sbatch("--gres=gpu:1", seconds=LONG_S)
+    # then it is placed
+    world.until_state(later, "RUNNING")
+    assert world.nodes(later) == chosen(world, later)
+
+
 def test_best_fit_is_what_slurm_alone_would_not_choose(world: Live) -> None:
     # given a node with six of eight GPUs in use
     other = world.sbatch("--gres=gpu:6", "-w", "n4", seconds=LONG_S)

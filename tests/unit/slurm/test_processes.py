@@ -91,3 +91,7 @@ def test_a_command_on_a_host_has_the_variables_of_its_users_login(tmp_path: Path
     cluster = RunningCluster(Hosts(trial(ClusterSpec(name="trial")), RecordStore(tmp_path)))
     assert cluster.environment_on("daemon").items() >= {**login_of("daemon"), **cluster.env}.items()
     assert cluster.environment_on() == {**os.environ, **cluster.env}
+
+
+def test_output_in_any_encoding_is_taken() -> None:
+    assert run("printf", r"caf\351").stdout == r"caf\xe9"

@@ -101,6 +101,20 @@ def test_a_held_job() -> None:
     assert job.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000)
 
 
+def test_texts_that_are_no_utf_8() -> None:
+    # pyslurm decodes a text when it is asked for it
+    class LatinRow(JobRow):
+        def __getattribute__(self, name: str) -> Any:
+            if name in {"name", "admin_comment", "comment", "account"}:
+                return b"caf\xe9".decode()
+            return super().__getattribute__(name)
+
+    record = job_record(LatinRow())
+    (job,) = record.jobs
+    assert (job.name, job.comment, job.account) == (r"caf\xe9",) * 3
+    assert not record.comment_is_exact, "Headway leaves this admin comment as it is"
+
+
 def test_a_job_asks_for_few_switches():
     assert job_with().by_topology == ""
     assert job_with(required_switches=2).by_topology == "--switches=2"

@@ -290,10 +290,11 @@ def test_jobs_that_are_not_understood_are_reported() -> None:
     assert heard == ["2: not a number: 'many'"]
 
 
-def test_text_in_any_encoding_is_kept() -> None:
-    line = job_line(comment="caf?").encode().replace(b"caf?", b"caf\xe9")
+def test_an_admin_comment_in_any_encoding_is_kept() -> None:
+    line = job_line(admin_comment="caf?", comment="caf?").encode().replace(b"caf?", b"caf\xe9")
     (job,) = JobTable(CLOCK).update(line + b"\n").jobs
-    assert job.comment.encode("utf-8", "surrogateescape") == b"caf\xe9"
+    assert job.admin_comment.encode("utf-8", "surrogateescape") == b"caf\xe9"
+    assert job.comment == r"caf\xe9"
 
 
 def test_a_number_of_any_length_in_a_users_text_costs_no_reading() -> None:
