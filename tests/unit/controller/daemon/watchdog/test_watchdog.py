@@ -715,7 +715,12 @@ def test_a_slurm_conf_that_cannot_be_used_does_not_outweigh_a_fresh_heartbeat(
 
     # then only a fresh heartbeat of the other machine counts, and nothing without the file of the earlier check
     assert stands_by(settings, now) is other
-    for damaged in ("[[], 0", '[["a","b"],1e999,"/h",30]', f'[["a","b"],1,"/h",1{"0" * 400}]', '[["a","b"],1,"\\u0000",30]'):
+    for damaged in (
+        "[[], 0",
+        '[["a","b"],1e999,"/h",30]',
+        f'[["a","b"],1,"/h",1{"0" * 400}]',
+        '[["a","b"],1,"\\u0000",30]',
+    ):
         (tmp_path / HOSTS_FILE).write_text(damaged)
         assert not stands_by(settings, now)
 
