@@ -48,7 +48,7 @@ class Notifier:
             return
         lines = [line for line in (state, f"STATUS={status}" if status else "", *more) if line]
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
-            sender.sendto("\n".join(lines).encode(), self._path)
+            sender.sendto("\n".join(lines).encode(errors="backslashreplace"), self._path)
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float | None:

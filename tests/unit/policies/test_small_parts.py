@@ -103,6 +103,8 @@ def test_systemd_is_notified_of_each_state(tmp_path: Path, abstract: bool) -> No
         assert manager.recv(1000) == b"WATCHDOG=1"
         notifier.status("12 jobs")
         assert manager.recv(1000) == b"STATUS=12 jobs"
+        notifier.status("/srv/caf\udce9: no such file")
+        assert manager.recv(1000) == rb"STATUS=/srv/caf\udce9: no such file"
         notifier.stopping()
         assert manager.recv(1000) == b"STOPPING=1"
 

@@ -67,7 +67,7 @@ class Meeting:
     def refuse(self, reason: str) -> None:
         """Let the other ranks raise, as this one does. Never raises."""
         with suppress(Exception):
-            self._decide(f"{_CANNOT}rank {self._rank}: {reason}"[:_MOST_CHARS].encode())
+            self._decide(f"{_CANNOT}rank {self._rank}: {reason}"[:_MOST_CHARS].encode(errors="backslashreplace"))
 
     def missing(self) -> List[int]:
         """Return the ranks that are not here yet."""

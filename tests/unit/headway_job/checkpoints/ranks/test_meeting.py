@@ -132,6 +132,13 @@ def test_many_missing_ranks_are_named_on_all_that_wait() -> None:
             each._over()
 
 
+def test_a_reason_with_a_path_that_is_no_utf_8_reaches_the_others() -> None:
+    store = HashStore()
+    Meeting(store, 1, 1, 2).refuse("/scratch/caf\udce9 cannot be written")
+    with pytest.raises(Refused, match=r"rank 1: /scratch/caf\\udce9 cannot be written"):
+        Meeting(store, 1, 0, 2)._over()
+
+
 def test_a_store_that_is_gone_is_no_endless_wait() -> None:
     class Gone:
         def add(self, _key: str, _number: int) -> int:
