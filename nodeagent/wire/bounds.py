@@ -34,7 +34,9 @@ MAX_GPUS = 256
 MAX_NICS = 1024
 """Network interfaces of one node."""
 MAX_GPU_PROCESSES = 4096
-"""Processes on the GPUs of one node."""
+"""Processes on the GPUs of one node, and MIG instances."""
+MAX_CPUS = 2**16
+"""Logical CPUs of one node, and NUMA nodes."""
 MAX_TASKS = 64
 """Background tasks of one agent."""
 MAX_BITS_PER_S = 10**15

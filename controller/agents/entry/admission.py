@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError
 
-from controller.agents.reports.claims import MAX_TIME_S
+from controller.agents.reports.claims import MAX_TIME_S, topology_out_of_bounds
 from controller.base.errors import HeadwayError
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.uplink.session import (
@@ -28,6 +29,8 @@ from nodeagent.uplink.session import (
     check_ticket,
 )
 from protos.headway.v1 import agent_pb2
+
+log = structlog.get_logger(__name__)
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RUN_ID = re.compile(r"[0-9a-f]{16,64}")
@@ -150,4 +153,7 @@ def _hello(body: bytes) -> agent_pb2.AgentHello:
         )
     if not 0 <= hello.time_s <= MAX_TIME_S:  # also refuses NaN
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the hello's time_s is not a time")
+    if wrong := topology_out_of_bounds(hello.topology):  # it is kept for as long as the node is known
+        log.warning("topology_left_out", node=hello.node, problem=f"{wrong} is out of bounds")
+        hello.ClearField("topology")
     return hello

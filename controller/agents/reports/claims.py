@@ -109,6 +109,12 @@ def _telemetry(telemetry: agent_pb2.NodeTelemetry) -> _Wrong:
         return
     processes = [process for gpu in telemetry.gpus for process in gpu.processes]
     processes += [process for gpu in telemetry.gpus for part in gpu.mig for process in part.processes]
+    mig = [part for gpu in telemetry.gpus for part in gpu.mig]
+    if len(mig) > bounds.MAX_GPU_PROCESSES:
+        yield "gpus.mig"
+        return
+    for part in mig:
+        yield from _texts(part, "uuid")
     if len(processes) > bounds.MAX_GPU_PROCESSES or any(process.job_id > bounds.MAX_ID for process in processes):
         yield "gpus.processes"
     if len(telemetry.failed_tasks) > bounds.MAX_TASKS:
@@ -133,6 +139,27 @@ _CHECKS: dict[str, Callable[[Any], _Wrong]] = {
     "ended": _ended,
     "answer": _answer,
 }
+
+
+def topology_out_of_bounds(topology: agent_pb2.NodeTopology) -> str:
+    """Return the name of the first field of a node's topology that is out of bounds; empty when it may be kept."""
+    return next(_topology(topology), "")
+
+
+def _topology(topology: agent_pb2.NodeTopology) -> _Wrong:
+    if len(topology.gpus) > bounds.MAX_GPUS:
+        yield "gpus"
+    if len(topology.nics) > bounds.MAX_NICS:
+        yield "nics"
+    if (
+        len(topology.numa_nodes) > bounds.MAX_CPUS
+        or sum(len(one.cpus) for one in topology.numa_nodes) > bounds.MAX_CPUS
+    ):
+        yield "numa_nodes"
+    for gpu in topology.gpus:
+        yield from _texts(gpu, "pci_address")
+    for nic in topology.nics:
+        yield from _texts(nic, "name")
 
 
 def link_bits_per_s(topology: agent_pb2.NodeTopology) -> int | None:

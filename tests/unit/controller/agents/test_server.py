@@ -895,6 +895,19 @@ async def test_a_link_of_impossible_speed_costs_nothing(store: ProfileStore, add
         await eventually(gone)
 
 
+async def test_a_topology_that_no_node_has_is_left_out(store: ProfileStore, address: str) -> None:
+    class Odd(Agent):
+        def hello(self) -> agent_pb2.AgentHello:
+            hello = super().hello()
+            hello.topology.gpus.extend([agent_pb2.GpuDevice(index=1, numa_node=0)] * 1000)
+            return hello
+
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None)
+    async with serving(server), Odd(address).running() as agent:
+        await agent.connected()
+        assert not server.nodes["n1"].topology.gpus
+
+
 # --- pauses
 
 

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from structlog.testing import capture_logs
 
 from controller.agents.reports.allocations import Allocations
-from controller.agents.reports.claims import link_bits_per_s, out_of_bounds
+from controller.agents.reports.claims import link_bits_per_s, out_of_bounds, topology_out_of_bounds
 from controller.agents.reports.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
 from controller.preempt.attempts.checkpoint_quorum import problem, saved_step
@@ -81,6 +81,8 @@ def answer(**claims: Any) -> agent_pb2.AgentReport:
         (profile(kinds=[agent_pb2.CollectiveUse(kind="other")] * 65), "kinds"),
         (telemetry(gpus=[agent_pb2.GpuTelemetry()] * 257), "gpus"),
         (telemetry(gpus=[agent_pb2.GpuTelemetry(processes=[agent_pb2.GpuProcess()] * 4097)]), "gpus.processes"),
+        (telemetry(gpus=[agent_pb2.GpuTelemetry(mig=[agent_pb2.MigInstance()] * 4097)]), "gpus.mig"),
+        (telemetry(gpus=[agent_pb2.GpuTelemetry(mig=[agent_pb2.MigInstance(uuid="x" * 256)])]), "uuid"),
         (telemetry(gpus=[agent_pb2.GpuTelemetry(name="x" * 256)]), "name"),
         (telemetry(nics=[agent_pb2.NicTelemetry(rx_bytes_per_s=-1.0)]), "rx_bytes_per_s"),
         (answer(accepted=True, saved=agent_pb2.SavedRanks(world_size=2**32 - 1)), "world_size"),
@@ -99,6 +101,22 @@ def test_what_is_out_of_bounds_is_named(report: agent_pb2.AgentReport, field: st
 )
 def test_what_is_within_bounds_passes(report: agent_pb2.AgentReport) -> None:
     assert out_of_bounds(report) == ""
+
+
+@pytest.mark.parametrize(
+    ("topology", "field"),
+    [
+        ({"gpus": [agent_pb2.GpuDevice()] * 257}, "gpus"),
+        ({"nics": [agent_pb2.NicDevice()] * 1025}, "nics"),
+        ({"numa_nodes": [agent_pb2.NumaNode()] * (2**16 + 1)}, "numa_nodes"),
+        ({"numa_nodes": [agent_pb2.NumaNode(cpus=range(2**16 + 1))]}, "numa_nodes"),
+        ({"nics": [agent_pb2.NicDevice(name="x" * 256)]}, "name"),
+        ({"gpus": [agent_pb2.GpuDevice(pci_address="x" * 256)]}, "pci_address"),
+        ({"numa_nodes": [agent_pb2.NumaNode(cpus=range(2**16))], "gpus": [agent_pb2.GpuDevice()] * 256}, ""),
+    ],
+)
+def test_a_topology_that_no_node_has_is_not_kept(topology: dict[str, Any], field: str) -> None:
+    assert topology_out_of_bounds(agent_pb2.NodeTopology(**topology)) == field
 
 
 def test_a_network_interface_that_cannot_be_does_not_count() -> None:
