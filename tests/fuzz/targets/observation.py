@@ -13,7 +13,7 @@ from controller.cycle.room.partitions import where_they_fit
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observation, Observer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import HOLD_MARK, Shares, SlurmFacts, SlurmSnapshot
+from controller.slurm.client import HOLD_MARK, Shares, SlurmFacts, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import weights_of
 from controller.slurm.scontrol.client import CommandLineClient
@@ -136,7 +136,21 @@ def go_round(data: bytes, _folder: Path) -> object:
 
 def _observed(client: CommandLineClient, observer: Observer, ledger: Ledger) -> Observation:
     snapshot = cast("SlurmSnapshot", at_once(client.snapshot()))
+    _require_texts(snapshot)
     return where_they_fit(observer.observe(snapshot, ledger, _PARTITIONS))
+
+
+def _require_texts(snapshot: SlurmSnapshot) -> None:
+    """Require that SQLite and protobuf take each text of a job or node. Only the admin comment is kept as it was read."""
+    things: tuple[SlurmJob | SlurmNode, ...] = (*snapshot.jobs, *snapshot.nodes)
+    for thing in things:
+        for name in type(thing).__slots__:
+            value = getattr(thing, name)
+            if isinstance(value, str) and name != "admin_comment" and not value.isascii():
+                try:
+                    value.encode()
+                except UnicodeEncodeError:
+                    raise BrokenPromiseError(f"{name} {value!r} can neither be stored nor sent") from None
 
 
 def _priorities(client: CommandLineClient) -> PriorityFacts:
