@@ -11,8 +11,13 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import structlog.testing
+
+from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError
 from controller.base.lease import Lease, is_stale, read_lease, write_lease
+from controller.daemon.watchdog.standing_by import HOSTS_FILE, stands_by
+from controller.forecast.tracks import Track, Tracks, tracks_of
 from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.slurm.user_holds import HoldFolder
 from controller.state import journal_rows
@@ -183,6 +188,34 @@ def read_requests(_data: bytes, folder: Path) -> object:
     return read_originals(folder / "journal.sqlite", 5.0)
 
 
+def tracks() -> list[bytes]:
+    """Return the memory of start estimates."""
+    kept = Tracks()
+    for number in range(4):
+        kept.follow((str(number), 100, number), Track(100.0, (1.0, 20.0, 300.0), (1.0, 30.0, 400.0), None))
+    kept.settle({("0", 100): 130.0}, lambda _key: True, 200.0)
+    return [kept.text().encode(), Tracks().text().encode()]
+
+
+def read_tracks(data: bytes, _folder: Path) -> object:
+    """Read the memory of start estimates. Never raises."""
+    return tracks_of(data.decode("utf-8", "replace"))
+
+
+def hosts() -> list[bytes]:
+    """Return the machines of slurmctld, as the watchdog keeps them."""
+    return [json.dumps([["ctl1", "ctl2"], 0, "/var/spool/slurmctld/heartbeat", 120.0]).encode()]
+
+
+def read_hosts(_data: bytes, folder: Path) -> object:
+    """Read the machines of slurmctld as a watchdog does whose slurm.conf cannot be read. Never raises."""
+    settings = ControllerSettings(
+        partitions=("dl",), slurm_conf=folder / "missing.conf", runtime_dir=folder, stand_by=True
+    )
+    with structlog.testing.capture_logs():
+        return stands_by(settings, 1_800_000_000.0)
+
+
 def records() -> list[bytes]:
     """Return the record of a mini-cluster."""
     record = Record("a", "/tmp/a", True, ("n1", "n2"), 8, None, "v1", "10.9.0.0/24", "slurm", "boot", 1e9, "up", True,
@@ -236,6 +269,16 @@ CONTROLLER = (
     ),
     Target(
         "profile-store", "the store of profiles", "bytes", stores, open_store, (ProfileStoreError,), cost=50, limit_s=20
+    ),
+    Target("start-tracks", "the memory of start estimates", "json", tracks, read_tracks, cost=2),
+    Target(
+        "slurmctld-hosts",
+        "the machines of slurmctld, kept by the watchdog",
+        "json",
+        hosts,
+        read_hosts,
+        file=HOSTS_FILE,
+        cost=5,
     ),
     Target(
         "minicluster-record",
