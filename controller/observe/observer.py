@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import cast
 
 import numpy as np
+import structlog
 
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
@@ -25,10 +26,12 @@ from controller.observe.role import WAITING, Obstacle, Role, Standing, standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger, Served
 from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
+
+log = structlog.get_logger(__name__)
 
 _RESERVATIONS_HOLD_S = 30.0
 """Time for which node sets are kept while there are reservations, seconds, because reservations begin and end by themselves."""
@@ -171,10 +174,22 @@ class Observer:
         for number in [number for number, row in enumerate(known) if row is None]:
             job = snapshot.jobs[number]
             unfit = self._unfit.get(job.key, NO_NODES)
-            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._constraints, unfit)
+            known[number] = rows[id(job)] = self._row(job, ledger, nodes, partitions, unfit)
         if len(rows) > 2 * len(snapshot.jobs):
             self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
         return cast("list[JobRow]", known)
+
+    def _row(
+        self, job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[str], unfit: frozenset[str]
+    ) -> JobRow:
+        """Return the row of a job. One that leads to an error of ours is left to Slurm: it must not stop all others."""
+        try:
+            return job_row(job, ledger, nodes, partitions, self._constraints, unfit)
+        except Exception as error:
+            log.exception("job_not_understood", job=job.key.job_id, effect="Slurm places it")
+            row = job_row(_plain(job), Ledger(), nodes, partitions, {})
+            why = f"has a value that Headway does not understand ({type(error).__name__})"
+            return replace(row, job=job, unsupported=why, waits=False)
 
     def _drop_changed_rows(self, ledger: Ledger, now_s: float) -> None:
         """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
@@ -255,6 +270,13 @@ class Observer:
         state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
         state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
         return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
+
+
+def _plain(job: SlurmJob) -> SlurmJob:
+    """Return the job with nothing of what its user has written, and with a request for the GPUs that it has, or for one."""
+    gpus, on = sum(share.gpus for share in job.allocated), len(job.allocated)
+    request = ResourceRequest(max(on, 1), on, 1, 1, gpus_per_job=max(gpus, on, 1))
+    return replace(job, request=request, comment="", features="", reservation="", licenses="", by_topology="", nice=0)
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:
