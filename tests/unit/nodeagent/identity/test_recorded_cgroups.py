@@ -15,7 +15,7 @@ from nodeagent.identity.stepd import SLUID
 from tests.unit.controller.slurm.scontrol.recorded_texts import OF_RELEASES, jobs
 from tests.unit.nodeagent.identity.trees import plant, process
 
-RELEASES = ["26.05.5"]
+RELEASES = ["24.11.5", "26.05.5"]
 every_release = pytest.mark.parametrize("release", RELEASES)
 UID = 1000
 
