@@ -116,7 +116,8 @@ def test_partition_and_reservation(release: str) -> None:
     [partition] = [parse_partition(line) for line in lines(folder, "show-partition.txt") if line.startswith("Part")]
     assert len(partition.nodes) == 4
     [later] = [parse_reservation(line, CLOCK) for line in lines(folder, "show-reservation.txt") if line.startswith("R")]
-    assert (later.name, later.nodes) == ("later", frozenset({"n4"}))
+    assert (later.name, later.nodes, later.users) == ("later", frozenset({"n4"}), frozenset({"root"}))
+    assert later.draws_only_shorter is (release == "26.05.5")
 
 
 @every_release
