@@ -203,11 +203,15 @@ class EligibleNodes:
             and reservation.start_time_s <= self._now_s
             and reservation.draws(job.user, job.account)
             and _is_on_one_node(job.request)
+            and (not reservation.draws_only_shorter or self._end_s(job) < reservation.end_time_s)
         )
 
     def _overlaps(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
-        end_s = float("inf") if job.time_limit_s is None else self._now_s + job.time_limit_s
-        return reservation.start_time_s < end_s and reservation.end_time_s > self._now_s
+        return reservation.start_time_s < self._end_s(job) and reservation.end_time_s > self._now_s
+
+    def _end_s(self, job: SlurmJob) -> float:
+        """Return when the job ends at the latest if it starts now."""
+        return float("inf") if job.time_limit_s is None else self._now_s + job.time_limit_s
 
     def _mask(self, demand: _Demand) -> Mask:
         allowed = self._partitions[demand.partition].nodes if self._up(demand.partition) else frozenset()

@@ -296,6 +296,8 @@ class SlurmReservation:
     """Users that may use it, in Slurm's words: "-ann" is one that may not. Empty: users are not named."""
     accounts: frozenset[str] = frozenset()
     """The same for accounts."""
+    draws_only_shorter: bool = False
+    """True if Slurm starts a job that does not request it there only if the job's time limit ends before it does (26.05)."""
 
     def draws(self, user: str, account: str) -> bool:
         """Return whether Slurm also starts jobs of that user and account there that do not request the reservation.

@@ -80,7 +80,7 @@ def _tests(root: Root, play: Play, says: Says) -> list[Result]:
     mounts.append(Mount(results, RESULTS, writable=True))
     try:
         with _boot(root, "lab", play, mounts, says) as container:
-            suites.prepare(container, accounting=root.release.accounting)
+            suites.prepare(container)
             return [
                 _timed(
                     root,

@@ -17,16 +17,9 @@ class Release:
     """The first two numbers of its version: "22.05"."""
     suite: str
     """Suite of Debian: "bookworm"."""
-    accounting: bool = True
-    """True if its slurmdbd runs on the suite's MariaDB, as the mini-cluster starts it; otherwise tests run without limits."""
 
 
-RELEASES = (
-    Release("22.05", "bookworm"),
-    Release("24.11", "trixie", accounting=False),
-    Release("26.05", "sid", accounting=False),
-)
-"""slurmdbd of the last two ends: `_check_mysql_concat_is_sane: null result from query` on MariaDB 11."""
+RELEASES = (Release("22.05", "bookworm"), Release("24.11", "trixie"), Release("26.05", "sid"))
 
 INSTALLATION_PARTS = ("install", "upgrade", "undo")
 """Parts on one bare machine, in this order. Each needs the first."""

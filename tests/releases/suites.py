@@ -71,11 +71,9 @@ def environment() -> dict[str, str]:
     }
 
 
-def prepare(container: Container, *, accounting: bool) -> None:
-    """Make a machine on which mini-clusters can run jobs of USERS, with accounting or without. Raises ContainerError."""
-    commands = [f"usermod --shell /bin/sh {user}" for user in USERS]
-    commands += [] if accounting else ["rm /usr/sbin/slurmdbd"]
-    done = container.bash(" && ".join(commands), timeout_s=60)
+def prepare(container: Container) -> None:
+    """Make a machine on which mini-clusters can run jobs of USERS. Raises ContainerError."""
+    done = container.bash(" && ".join(f"usermod --shell /bin/sh {user}" for user in USERS), timeout_s=60)
     if done.status != 0:
         raise ContainerError(f"the machine cannot be prepared: {done.output[-300:]}")
 

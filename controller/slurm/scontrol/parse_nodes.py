@@ -57,6 +57,9 @@ _TICKING = re.compile(
 )
 """Fields that change all the time, grouped by first letters: over thousands of lines that is a quarter faster."""
 
+_SINCE_26_05 = "AllowedPartitions"
+"""Field of a reservation that 24.11 does not print."""
+
 
 def ticking_in_node(line: bytes) -> list[tuple[int, int]]:
     """Return the places of values that change all the time and are not read."""
@@ -171,6 +174,7 @@ def parse_reservation(text: str, clock: Clockface) -> SlurmReservation:
             magnetic="MAGNETIC" in _words(fields, "Flags"),
             users=_words(fields, "Users"),
             accounts=_words(fields, "Accounts"),
+            draws_only_shorter=_SINCE_26_05 in fields,
         )
     except KeyError as error:
         raise SlurmReplyError(f"a reservation without {error.args[0]}=: {clip(text)}") from None

@@ -43,6 +43,7 @@ from controller.slurm.updates.gpu_binding import binding_words, is_bound
 from controller.slurm.updates.request_words import (
     enough_tasks,
     gpu_words,
+    lost_tasks,
     most_nodes,
     node_count_is_bound,
     same_range,
@@ -99,6 +100,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
             words.append(f"NumCPUs={original.num_cpus}")
     elif original.num_tasks < count and not pin.resized:
         words += enough_tasks(request, original, count)
+    elif not pin.resized and (lost := lost_tasks(found, original, count)):
+        words += lost
     elif original.gpus_per_task and request.num_cpus < original.num_cpus and not pin.resized:
         words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):

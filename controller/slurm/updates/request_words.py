@@ -8,6 +8,8 @@ What Slurm does with them, measured on 22.05 and on newer releases where these d
   number must divide the tasks. They take it back (`TasksPerNode=0`) only from a job that may run on one node, and refuse it
   otherwise, after they have changed the CPUs. They raise `MinCPUsNode` with it, never lower it, and raise the job's CPUs to its
   product with the nodes; so it is sent too.
+- 26.05 lowers the tasks of a job of --gpus with --ntasks-per-gpu with each `NumNodes`, to the product of these and the nodes, and
+  the CPUs with them. `NumTasks` in a later update brings both back.
 - Newer releases start a job of --gpus-per-node with `NumNodes=1-500000` on every free node (24.11.5), so it gets its least number
   as the maximum.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
@@ -73,6 +75,16 @@ def enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: int
         return [f"NumTasks={nodes}"]
     cpus = nodes * (original.cpus_per_task or 1)
     return [f"NumCPUs={cpus}"] if request.num_cpus < cpus else []
+
+
+def lost_tasks(found: Found, original: ResourceRequest, nodes: int) -> list[str]:
+    """Return the word for the job's own number of tasks, where Slurm has lowered it with the nodes; empty if it has not.
+
+    Newer releases calculate the tasks of --ntasks-per-gpu anew with each `NumNodes`, as so many for each node. `NumTasks` in an
+    update of its own raises the CPUs, too.
+    """
+    tasks = found.job.request.num_tasks
+    return [f"NumTasks={original.num_tasks}"] if _is_newer(found) and nodes <= tasks < original.num_tasks else []
 
 
 def task_words(found: Found, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:

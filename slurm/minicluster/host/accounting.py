@@ -15,6 +15,7 @@ from pathlib import Path
 
 from slurm.errors import BootError, NotRunningError, PrerequisiteError
 from slurm.minicluster.host import namespaces, network
+from slurm.minicluster.host.configuration import ACCOUNTING_DATABASE
 from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.spec import ACCOUNT
@@ -66,9 +67,8 @@ class Accounting:
 
     def _make_database(self) -> None:
         """Create the server's own tables from its SQL files; the script that MariaDB has for this changes files of the system."""
-        preamble = f"create database mysql;\nuse mysql;\nset @auth_root_socket = '{self.slurm_user}';\n"
         tables = "".join(path.read_text() for path in sql_files())
-        self._start(*self._mariadbd("--bootstrap"), stdin=preamble + tables)
+        self._start(*self._mariadbd("--bootstrap"), stdin=bootstrap_sql(self.slurm_user) + tables)
 
     def _start_database(self) -> None:
         log = self.files.log / "mariadbd.log"
@@ -108,6 +108,16 @@ class Accounting:
 
         if not wait_until(is_ready, _TIMEOUT_S):
             raise BootError(f"{program} does not answer after {_TIMEOUT_S:g} s: {namespaces.tail(log)}")
+
+
+def bootstrap_sql(slurm_user: str) -> str:
+    """Return the SQL before MariaDB's own files.
+
+    It creates slurmdbd's database, too. Where that is missing, slurmdbd creates it after a failed connection, whose handle it uses
+    again; on such a handle MariaDB's client library 11.8.9 accepts no result with a column, and slurmdbd ends.
+    """
+    databases = f"create database {ACCOUNTING_DATABASE};\ncreate database mysql;\n"
+    return f"{databases}use mysql;\nset @auth_root_socket = '{slurm_user}';\n"
 
 
 def sql_files(folders: Sequence[Path] = _SQL_FOLDERS) -> list[Path]:

@@ -12,6 +12,9 @@ from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 GPU_MAJOR = 120
 """Major device number of the fake GPUs: reserved by the kernel for local use, so that no driver answers."""
 
+ACCOUNTING_DATABASE = "slurm_acct_db"
+"""Database of slurmdbd."""
+
 
 def slurm_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses, cgroup: str) -> str:
     """Return the text of slurm.conf. `cgroup` is v1, v2 or none; the caller has resolved auto."""
@@ -142,7 +145,7 @@ def slurmdbd_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses) 
         "StorageType": "accounting_storage/mysql",
         "StorageHost": "localhost",
         "StorageUser": spec.slurm_user,
-        "StorageLoc": "slurm_acct_db",
+        "StorageLoc": ACCOUNTING_DATABASE,
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 

@@ -27,6 +27,8 @@ elif [ "$cgroup" = v1 ]; then
         mount -t cgroup -o "$controller" cgroup "/sys/fs/cgroup/$controller"
     done
 else
+    # slurmd of 24.11 and later takes the first cgroup2 in /proc/1/mountinfo for its own, also one below another mount.
+    umount --recursive --lazy /sys
     mount -t sysfs sysfs /sys
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
     # Only leaf cgroups may hold processes: this process and those of enter.sh each have one; Slurm needs the slice.

@@ -30,5 +30,4 @@ KNOWN: Sequence[Limit] = (
     Limit("In a partition with `DefMemPerGPU`", ("environment", "step"), ("partition-memory-per-gpu",)),
     Limit("takes longer than expected delays it", ("start", "order"), ("order-large-is-not-starved",)),
     Limit("of a reservation that has yet to begin starts later", ("start",), ("reservation-later",)),
-    Limit("starts with too few tasks", SHAPE, ("ntasks-per-gpu",), ("26.05",)),
 )

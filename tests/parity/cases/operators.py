@@ -42,7 +42,7 @@ CASES = (
     ),
     reserved(
         "reservation-magnetic",
-        "Users=daemon StartTime=now Duration=10 Flags=MAGNETIC Nodes={n1},{n2},{n3}",
+        "Users=daemon StartTime=now Duration=20 Flags=MAGNETIC Nodes={n1},{n2},{n3}",
         Job(options=GPU),
     ),
     one("reservation-unknown", f"--reservation=nothing {GPU}"),

@@ -220,6 +220,23 @@ def test_a_magnetic_reservation_takes_jobs_of_its_users_that_do_not_request_it(c
     assert (row < 0 or bool(state.node_sets[row, 0])) is drawn
 
 
+@pytest.mark.parametrize(("limit_s", "drawn"), [(9_000.0, True), (10_000.0, False), (None, False)])
+@pytest.mark.parametrize("only_shorter", [True, False])
+def test_on_26_05_a_magnetic_reservation_takes_only_jobs_that_end_before_it(limit_s, drawn, only_shorter):
+    course = SlurmReservation(
+        "course",
+        frozenset({"n1"}),
+        NOW_S - 10,
+        NOW_S + 10_000,
+        True,
+        frozenset({"ann"}),
+        draws_only_shorter=only_shorter,
+    )
+    state = observe(snapshot(job("1", time_limit_s=limit_s), reservations=(course,))).state
+    row = int(state.jobs.node_set[0])
+    assert (row < 0 or bool(state.node_sets[row, 0])) is (drawn or not only_shorter)
+
+
 @pytest.mark.parametrize(
     "course",
     [

@@ -14,7 +14,8 @@ import pytest
 from slurm.errors import AlreadyRunningError, CommandError, MiniClusterError, PrerequisiteError
 from slurm.minicluster import teardown
 from slurm.minicluster.host import cgroups
-from slurm.minicluster.host.accounting import sql_files
+from slurm.minicluster.host.accounting import bootstrap_sql, sql_files
+from slurm.minicluster.host.configuration import ACCOUNTING_DATABASE
 from slurm.minicluster.host.namespaces import tail
 from slurm.minicluster.record import Record, RecordStore, boot_id
 from slurm.processes import ProcessRef, run
@@ -231,6 +232,12 @@ def test_the_tables_of_mariadb_are_found_by_the_names_of_each_release(tmp_path: 
     for name in names:
         (tmp_path / name).touch()
     assert [path.name for path in sql_files([tmp_path / "none", tmp_path])] == names
+
+
+def test_slurmdbd_finds_its_database_at_its_first_connection() -> None:
+    """With MariaDB 11.8.9, a handle whose first connection failed gets no results, and slurmdbd ends."""
+    lines = bootstrap_sql("slurm").splitlines()
+    assert lines.index(f"create database {ACCOUNTING_DATABASE};") < lines.index("use mysql;")
 
 
 def test_the_tail_of_a_log_is_what_was_fatal(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class Job:
     """True as on 24.11 and 26.05: a number of tasks that the user gave is not raised with the nodes, TasksPerNode=0 is refused
     while the job needs more than one node, other numbers are multiplied by the nodes and raise MinCPUsNode, which is multiplied by
     the nodes in turn, and NumTasks sets the CPUs to the tasks."""
+    tasks_per_gpu: int = 0
+    """Number of --ntasks-per-gpu as on 26.05, where NumNodes sets tasks and CPUs to its product with the nodes; 0: none."""
 
     @property
     def job_id(self) -> str:
@@ -209,6 +211,9 @@ def _apply(job: Job, key: str, value: str) -> None:
         case "NumNodes":
             least = int(value.split("-", maxsplit=1)[0])
             tasks = job.tasks if job.exact_tasks else max(job.tasks, least)
+            if job.tasks_per_gpu:
+                job.tasks = tasks = job.tasks_per_gpu * least
+                fields["num_cpus"] = str(tasks)
             fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(tasks))
             cpus = least * int(fields.get("min_cpus", "1")) if job.exact_tasks else least
             fields["num_cpus"] = str(max(int(fields.get("num_cpus", "1")), cpus))

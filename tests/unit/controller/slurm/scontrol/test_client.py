@@ -690,6 +690,23 @@ async def test_a_job_on_more_nodes_than_the_tasks_that_its_user_gave_gets_as_man
     assert (await job_of(client)).request == original
 
 
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")])
+async def test_tasks_by_gpu_that_26_05_lowers_with_the_nodes_are_given_back(nodes: tuple[str, ...]) -> None:
+    gpus = "TresPerJob=gres/gpu:4 "
+    job = held(7, num_tasks="8", num_cpus="8", gpus=gpus, tres="cpu=8,node=1", num_nodes="1-8")
+    job.exact_tasks, job.tasks_per_gpu = True, 2
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    for _ in range(2):
+        assert await client.pin([Pin(KEY, nodes, 4 // len(nodes), original)]) == {}
+        request = (await job_of(client)).request
+        assert (request.min_nodes, request.required_nodes) == (len(nodes), nodes)
+        assert (request.num_tasks, request.num_cpus) == (8, 8)
+        assert await client.unpin({KEY: original}) == {}
+        assert (await job_of(client)).request == original
+
+
 @pytest.mark.parametrize(("least", "most"), [(1, 0), (2, 4)])
 async def test_newer_releases_take_a_number_of_tasks_on_a_node_back_while_one_node_would_do(
     least: int, most: int

@@ -1,15 +1,13 @@
 """The same jobs as Slurm 22.05.8 and 25.11.7 print them, recorded: both releases mean the same requests.
 
-The records are no part of the repository: `recorded_texts` has the places where they are looked for.
+These records are no part of the repository: `recorded_texts` has the places where they are looked for.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,40 +15,37 @@ import pytest
 from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.configuration.topology import as_topology_conf
 from controller.slurm.records import without_false_bound
-from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition
-from tests.unit.controller.slurm.scontrol.recorded_texts import BESIDE, VARIABLE, recorded_texts
-from tests.unit.controller.slurm.scontrol.text import CLOCK
+from tests.unit.controller.slurm.scontrol import recorded_texts
+from tests.unit.controller.slurm.scontrol.recorded_texts import BESIDE, VARIABLE, beside_or_named
 
-FOLDER = recorded_texts(os.environ)
+FOLDER = beside_or_named(os.environ)
 needs_texts = pytest.mark.skipif(
     FOLDER is None, reason=f"no recorded texts: {VARIABLE} names no folder, and {BESIDE} is not beside the checkout"
 )
 
-_TIME = re.compile(r"(?<==)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?= |$)")
 _MORE_CPUS = {"memgpu"}
 """Slurm 22.05 does not count the CPUs of --cpus-per-gpu before the job starts."""
 
 
 def lines(release: str, file: str) -> Iterator[str]:
     assert FOLDER is not None
-    for line in (FOLDER / release / file).read_text().splitlines():
-        yield _TIME.sub(lambda found: f"{CLOCK.token}{int(datetime.fromisoformat(found[0]).timestamp())}", line)
+    return recorded_texts.lines(FOLDER / release, file)
 
 
 def jobs(release: str, file: str = "show-job-oneliner.txt") -> dict[str, SlurmJob]:
-    found = [parse_job(line, CLOCK).jobs[0] for line in lines(release, file) if line.startswith("JobId=")]
-    return {f"{job.name}+{job.raw_id == job.het_job_id}" if job.het_job_id else job.name: job for job in found}
+    assert FOLDER is not None
+    return recorded_texts.jobs(FOLDER / release, file)
 
 
 def test_the_folder_is_the_named_one_else_the_one_beside_the_checkout(tmp_path: Path) -> None:
     checkout, beside = tmp_path / "checkout", tmp_path / "shared" / "data" / "slurm-text"
     checkout.mkdir()
-    assert recorded_texts({}, checkout) is None
+    assert beside_or_named({}, checkout) is None
     beside.mkdir(parents=True)
-    found = recorded_texts({VARIABLE: ""}, checkout)
+    found = beside_or_named({VARIABLE: ""}, checkout)
     assert found is not None and found.resolve() == beside.resolve()
-    assert recorded_texts({VARIABLE: "/elsewhere"}, checkout) == Path("/elsewhere")
+    assert beside_or_named({VARIABLE: "/elsewhere"}, checkout) == Path("/elsewhere")
 
 
 @needs_texts
