@@ -114,8 +114,9 @@ def _measure(findings: Findings, browser: TestClient, name: str, path: str, samp
 def _scrape(findings: Findings, world: ControllerWorld, most: int, samples: int) -> None:
     """Add the CPU time of the metrics of single jobs, without estimates, with `metrics_jobs` at that number."""
     world.settings = world.settings.model_copy(update={"metrics_jobs": most})
-    metrics, cpu, series = JobMetrics(world, CurrentView(world)), [], 0
+    cpu, series = [], 0
     for _ in range(samples):
+        metrics = JobMetrics(world, CurrentView(world))  # each scrape meets a new cycle
         begun_s = time.process_time()
         series = sum(len(family.samples) for family in metrics.collect())
         cpu.append(time.process_time() - begun_s)
