@@ -46,7 +46,9 @@ def count(number: int, noun: str) -> str:
 
 
 def three_digits(number: float) -> str:
-    """Return the number with three significant digits, and all those before the decimal point: "5.4", "1234"."""
+    """Return a number of 0 or more with three significant digits, and all before the decimal point: "5.4", "1234", "<0.001"."""
+    if 0 < number < 0.001:
+        return "<0.001"
     return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
 
 

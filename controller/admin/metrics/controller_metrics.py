@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.wait_reason import REASONS, reason_of
+from controller.admin.metrics.current_view import CurrentView
 from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
@@ -35,8 +36,9 @@ _ROLES = (Role.WAITING, Role.STARTING, Role.RUNNING, Role.INELIGIBLE, Role.YIELD
 class ControllerMetrics(Collector):
     """Counts decisions at the end of each cycle, and reads everything else from the controller at each scrape."""
 
-    def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
+    def __init__(self, controller: ControllerView, registry: CollectorRegistry, current: CurrentView) -> None:
         self._controller = controller
+        self._current = current
         self._latency = Histogram(
             "headway_decision_seconds", "Time from a snapshot to a checked plan", ["decider"], registry=registry,
             buckets=LATENCY_S,
@@ -65,8 +67,9 @@ class ControllerMetrics(Collector):
         """Return the values at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
         yield from self._of_decider()
         yield from self._of_health()
-        if self._controller.last is not None:
-            yield from self._of_cluster(self._controller.last)
+        view = self._current.get()
+        if view is not None:
+            yield from self._of_cluster(view)
 
     def _of_decider(self) -> Iterator[Metric]:
         decider = self._controller.decider
@@ -131,8 +134,7 @@ class ControllerMetrics(Collector):
                 last_check_s(settings.runtime_dir),
             )
 
-    def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
-        view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
+    def _of_cluster(self, view: CycleView) -> Iterator[Metric]:
         standings = list(view.jobs())
         roles = [(job, found.role) for job, found in standings]
         tally = Tally(role for _, role in roles)
@@ -157,7 +159,7 @@ class ControllerMetrics(Collector):
         nodes = view.state.nodes
         yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(view.free_capacity.used_gpus.sum()))
         yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))
-        usable = {node.name for node in result.observation.snapshot.nodes if node.is_usable}
+        usable = {node.name for node in view.result.observation.snapshot.nodes if node.is_usable}
         available = sum(name in usable for name, may in zip(nodes.names, nodes.available.tolist(), strict=True) if may)
         yield gauge("headway_nodes_available", "Managed nodes that may start jobs of users", available)
         yield gauge("headway_nodes_total", "Managed nodes", len(nodes))

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
+from controller.admin.metrics.current_view import CurrentView
 from controller.admin.metrics.forecast_metrics import ForecastMetrics
 from controller.admin.metrics.job_metrics import JobMetrics
 from controller.admin.metrics.metered_client import MeteredClient
@@ -46,7 +47,8 @@ def make_registry(
     `cluster` is the ClusterName of controllers that stand by for one another; None for the only one of a cluster.
     """
     registry = CollectorRegistry(auto_describe=False)
-    metrics = ControllerMetrics(controller, registry)
+    current = CurrentView(controller)
+    metrics = ControllerMetrics(controller, registry, current)
     controller.listeners.append(metrics.on_cycle)
     controller.listeners.append(WaitMetrics(controller, registry).on_cycle)
     PreemptionMetrics(controller, registry)
@@ -56,7 +58,7 @@ def make_registry(
         registry.register(PartMetrics(cluster))
     if forecasts is not None:
         registry.register(ForecastMetrics(controller, forecasts))
-    registry.register(JobMetrics(controller, no_starts if forecasts is None else forecasts.of))
+    registry.register(JobMetrics(controller, current, no_starts if forecasts is None else forecasts.of))
     if receivers:
         registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):

@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.wait_reason import reason_of
+from controller.admin.metrics.current_view import CurrentView
 from controller.base.private_data import JOBS, is_private
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
@@ -29,8 +29,9 @@ class JobMetrics(Collector):
     slowdown each. Where jobs are private there are none: every user of this machine can read the metrics.
     """
 
-    def __init__(self, controller: ControllerView, starts: Starts = no_starts) -> None:
+    def __init__(self, controller: ControllerView, current: CurrentView, starts: Starts = no_starts) -> None:
         self._controller = controller
+        self._current = current
         self._starts = starts
 
     def collect(self) -> Iterable[Metric]:
@@ -55,12 +56,11 @@ class JobMetrics(Collector):
     def _jobs(self) -> tuple[list[_Waiting], list[_Slowed]] | None:
         """Return the jobs that wait, and the running ones whose slowdown is measured; None if jobs are private, or not known."""
         controller = self._controller
-        result = controller.last
+        view = self._current.get()
         facts = controller.facts
         hidden = bool(controller.settings.admin_group) or is_private(None if facts is None else facts.settings, JOBS)
-        if result is None or hidden:
+        if view is None or hidden:
             return None
-        view = CycleView(result, controller.ledger, controller.settings.partitions)
         now_s = controller.clock.now()
         waiting: list[_Waiting] = []
         running: list[_Slowed] = []

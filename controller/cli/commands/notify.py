@@ -55,7 +55,7 @@ def notify(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Run a program for each event of your own jobs, until Ctrl-C; with --job until that job has ended.
+    """Run a program for each event of your own jobs, until Ctrl-C; with --job until that job or array has ended.
 
     It runs as you, one event after the other, and gets the event as one JSON object on its standard input, as
     `headway events --json` prints it. While the controller is away, this waits for it.
@@ -75,13 +75,54 @@ def notify(
                 with connect() as client:
                     if client.why(job).state == "ended":
                         fail(f"job {job} has ended already", REFUSED, as_json=False)
+            ends = Ends(connect, job)
             for found in followed(connect, job, time.time()):
                 if found.user == user and found.kind in wanted:
                     _run(command, found, timeout)
-                if job and found.job_id == job and found.kind == NotifyEvent.ENDED.value:
+                if job and ends.with_event(found):
                     return
         except CallError as error:
             fail(str(error), error.exit_code, False, error.reason)
+
+
+class Ends:
+    """Knows when a job, or the last task of an array, has ended.
+
+    The controller's queue may be that of the cycle before an event, so a task whose end was an event counts as ended even if the
+    queue still has it.
+    """
+
+    def __init__(
+        self, connect: Callable[[], AdminClient], job: str, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        """`job`: id of a job, of a task, or of a whole array."""
+        self._connect, self._job, self._pause = connect, job, pause
+        self._ended: set[str] = set()
+        """Tasks whose last event was their end. Bound: the tasks of the array."""
+
+    def with_event(self, event: admin_pb2.Event) -> bool:
+        """Return whether everything has ended with this event. Waits for a controller that is away. Raises CallError."""
+        if event.kind != NotifyEvent.ENDED.value:
+            self._ended.discard(event.job_id)
+            return False
+        self._ended.add(event.job_id)
+        return event.job_id == self._job or self._tasks() <= self._ended
+
+    def _tasks(self) -> set[str]:
+        """Return the tasks of the array that the controller's queue has."""
+        from controller.cli.client import UNREACHABLE, CallError
+
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                with self._connect() as client:
+                    entries = client.queue().entries
+                return {entry.job_id for entry in entries if entry.job_id.startswith(f"{self._job}_")}
+            except CallError as error:
+                if error.exit_code != UNREACHABLE:
+                    raise
+            self._pause(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
 
 def followed(

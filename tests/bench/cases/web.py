@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from starlette.testclient import TestClient
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.admin.metrics.current_view import CurrentView
 from controller.admin.metrics.job_metrics import JobMetrics
 from controller.observe.role import Role
 from controller.profiles.current import Contention
@@ -113,8 +114,9 @@ def _measure(findings: Findings, browser: TestClient, name: str, path: str, samp
 def _scrape(findings: Findings, world: ControllerWorld, most: int, samples: int) -> None:
     """Add the CPU time of the metrics of single jobs, without estimates, with `metrics_jobs` at that number."""
     world.settings = world.settings.model_copy(update={"metrics_jobs": most})
-    metrics, cpu, series = JobMetrics(world), [], 0
+    cpu, series = [], 0
     for _ in range(samples):
+        metrics = JobMetrics(world, CurrentView(world))  # each scrape meets a new cycle
         begun_s = time.process_time()
         series = sum(len(family.samples) for family in metrics.collect())
         cpu.append(time.process_time() - begun_s)

@@ -50,6 +50,8 @@ def test_durations_of_a_narrow_column_have_no_spaces() -> None:
     ("number", "text"),
     [
         (0.0, "0"),
+        (0.0000123, "<0.001"),
+        (0.001, "0.001"),
         (0.01234, "0.0123"),
         (5.44, "5.44"),
         (999.4, "999"),
@@ -58,6 +60,6 @@ def test_durations_of_a_narrow_column_have_no_spaces() -> None:
         (3.456e6, "3456000"),
     ],
 )
-def test_large_numbers_have_all_their_digits(number: float, text: str) -> None:
+def test_large_numbers_have_all_their_digits_and_small_ones_no_exponent(number: float, text: str) -> None:
     assert three_digits(number) == text
     assert gpu_hours(number) == f"{text} GPU hours"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from controller.cli.client import UNREACHABLE, CallError
-from controller.cli.commands.notify import followed
+from controller.cli.commands.notify import Ends, followed
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.cli.test_app import DEADLINE_S, cluster, headway, start
 from tests.unit.policies.processes import eventually
@@ -144,3 +144,49 @@ def test_events_are_followed_across_restarts_each_once() -> None:
 def test_without_a_controller_it_ends_at_once() -> None:
     with pytest.raises(CallError):
         next(followed(Calls(None).connect, "", 5.0, lambda _seconds: None))
+
+
+class Queues:
+    """A controller that is asked for its queue again and again: each time for the next one, or it is away (None)."""
+
+    def __init__(self, *queues: list[str] | None) -> None:
+        self._queues = list(queues)
+
+    def connect(self) -> Any:
+        return self
+
+    def __enter__(self) -> Queues:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def queue(self) -> pb.Queue:
+        found = self._queues.pop(0)
+        if found is None:
+            raise CallError("no controller answers", UNREACHABLE)
+        return pb.Queue(entries=[pb.QueueEntry(job_id=job_id) for job_id in found])
+
+
+def test_an_array_ends_with_the_last_of_its_tasks() -> None:
+    def event(kind: str, job_id: str) -> pb.Event:
+        return pb.Event(kind=kind, job_id=job_id)
+
+    # given queues of the cycle before each event, another job, and a controller that is away for a moment
+    pauses: list[float] = []
+    ends = Ends(
+        Queues(["7_1", "7_2", "7_3", "71"], ["7_2", "7_3"], None, None, ["7_2", "71"]).connect, "7", pauses.append
+    )
+    # when one task after the other ends, one of which runs a second time, then only the last end is that of the array
+    assert not ends.with_event(event("ended", "7_1"))
+    assert not ends.with_event(event("ended", "7_3"))
+    assert not ends.with_event(event("started", "7_3"))
+    ends_again = ends.with_event(event("ended", "7_3"))
+    assert (ends_again, pauses) == (False, [1.0, 2.0])
+    ends_at_last = Ends(Queues([], ["7_2"]).connect, "7", pauses.append)
+    assert ends_at_last.with_event(event("ended", "7_2"))
+    assert not Ends(Queues(["7_2"]).connect, "7", pauses.append).with_event(event("placed", "7_2"))
+
+
+def test_a_single_job_ends_without_a_look_at_the_queue() -> None:
+    assert Ends(Queues().connect, "7_2").with_event(pb.Event(kind="ended", job_id="7_2"))

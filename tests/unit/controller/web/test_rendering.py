@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from headway_client import Explanation, JobSummary
+from headway_client import Explanation, JobSummary, Status, Usage, UserUsage
 from headway_client.words import JobState
 
+from controller.web.pages import usage
 from controller.web.pages.job import WIDTH
 from controller.web.rendering import Renderer
 from controller.web.settings import WebSettings
@@ -30,3 +32,20 @@ def test_the_page_of_a_job_has_the_digits_that_headway_report_prints(
         facts=[], width=WIDTH,
     )  # fmt: skip
     assert [text for text in shown if text not in html] == []
+
+
+def test_little_gpu_time_is_not_shown_as_none() -> None:
+    renderer = Renderer(WebSettings(token_file=Path("t")), now=lambda: 1_700_000_000.0)
+    hours = {"ann": 1234.56, "bob": 0.0123, "cem": 0.00001, "dan": 0.0}
+    answer = Usage(users=tuple(UserUsage(user=user, gpu_hours=value) for user, value in hours.items()), all_users=True)
+    html = renderer._html(
+        "usage.html",
+        user="ann",
+        path="/usage",
+        usage=answer,
+        rows=usage.rows(answer, Status()),
+        all_users=True,
+        shares=False,
+    )
+    shown = re.findall(r'<th scope="row"><a [^>]*>(\w+)</a></th><td class="n">([^<]*)</td>', html)
+    assert shown == [("ann", "1235"), ("bob", "0.0123"), ("cem", "&lt;0.001"), ("dan", "0")]

@@ -33,23 +33,34 @@ def test_ranges_that_are_too_narrow_become_as_wide_as_the_errors() -> None:
 
 def test_a_class_has_its_own_correction() -> None:
     # in ten minutes all is right; of the hours, all are three times too short
-    short = [track(float(at), 200.0) for at in range(300)]
-    long_ = [track(float(at), 3 * 20_000.0, (19_000.0, 20_000.0, 21_000.0)) for at in range(300)]
-    found = Calibration([*short, *long_], 10 * DAY_S).correct(
-        np.array([[100.0, 200.0, 400.0], [9000.0, 10_000.0, 11_000.0]])
-    )
+    short = [track(at * DAY_S, 200.0) for at in range(300)]
+    long_ = [track(at * DAY_S, 3 * 20_000.0, (19_000.0, 20_000.0, 21_000.0)) for at in range(300)]
+    tracks = sorted([*short, *long_], key=lambda one: one.made_s)
+    found = Calibration(tracks, 310 * DAY_S).correct(np.array([[100.0, 200.0, 400.0], [9000.0, 10_000.0, 11_000.0]]))
 
     assert found[0, 1] == pytest.approx(200.0, rel=0.15)
     assert found[1, 1] == pytest.approx(30_000.0, rel=0.15)
 
 
 def test_jobs_that_still_wait_count_as_longer_than_they_have_waited() -> None:
-    started = [track(float(at), 200.0) for at in range(40)]
-    still = [track(float(at), None) for at in range(40, 100)]
-    late = Calibration([*started, *still], 10_000.0).correct(np.array([[100.0, 200.0, 400.0]]))[0]
-    without = Calibration(started, 10_000.0).correct(np.array([[100.0, 200.0, 400.0]]))[0]
+    started = [track(at * DAY_S, 200.0) for at in range(40)]
+    still = [track(at * DAY_S, None) for at in range(40, 100)]
+    late = Calibration([*started, *still], 110 * DAY_S).correct(np.array([[100.0, 200.0, 400.0]]))[0]
+    without = Calibration(started, 110 * DAY_S).correct(np.array([[100.0, 200.0, 400.0]]))[0]
 
     assert late[2] > 5 * without[2]
+
+
+def test_jobs_that_wait_together_count_as_few() -> None:
+    # a hundred jobs of one hour were all three times as late as was said, or one of each of a hundred days
+    raw = np.array([[100.0, 200.0, 400.0]])
+    together = [track(36.0 * at, 1800.0) for at in range(100)]
+    apart = [track(at * DAY_S, 1800.0) for at in range(100)]
+    once = Calibration(together, DAY_S).correct(raw)[0]
+    often = Calibration(apart, 101 * DAY_S).correct(raw)[0]
+
+    assert 200.0 < once[1] < 500.0
+    assert often[1] > 1000.0
 
 
 def test_jobs_that_have_waited_for_a_moment_say_nothing_yet() -> None:

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.admin.explain.wait_reason import FOR_GPUS, REASONS
+from controller.admin.metrics.current_view import CurrentView
 from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics, serve_standby_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
@@ -142,6 +143,25 @@ async def test_waiting_jobs_are_counted_by_what_they_wait_for(folder):
     counted = {reason: value(registry, "headway_jobs_waiting", reason=reason) for reason in REASONS}
     assert {reason: jobs for reason, jobs in counted.items() if jobs} == {FOR_GPUS: 2, "held by its user": 1}
     assert None not in counted.values()
+
+
+async def test_all_that_read_the_cluster_between_two_cycles_share_one_view(folder):
+    world = world_in(folder)
+    current = CurrentView(world)
+    assert current.get() is None
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    first = current.get()
+    assert first is not None
+    assert first.result is world.last
+    assert current.get() is first
+    # a new cycle, and a reload that changes the partitions, each make a new one
+    await world.turn()
+    second = current.get()
+    assert second is not first
+    assert second.result is world.last
+    world.settings = world.settings.model_copy(update={"partitions": ("other",)})
+    assert current.get().partitions == {"other"}
 
 
 async def test_estimates_of_starts_have_metrics(folder):
