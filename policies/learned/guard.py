@@ -41,6 +41,8 @@ class Guard:
     least_s: float = LEAST_S
     placing: PlacementRule = BEST_FIT
     unknown_stretch: float = UNKNOWN_STRETCH
+    looks_ahead: bool = True
+    """Outside of the range, let a job be overdue that will be when the next job ends. Not needed where rounds bring decisions."""
 
     def __post_init__(self) -> None:
         number("stretch", self.stretch, unit="times a job's duration")
@@ -70,7 +72,7 @@ class Guard:
         """Return those of these jobs that have waited, over all their waits, for longer than the limits."""
         waited_s = state.time_s - state.jobs.submit_time_s - state.jobs.service_s
         stretch = self.stretch if is_known else self.unknown_stretch
-        soon_s = 0.0 if is_known else next_end_s(state)
+        soon_s = next_end_s(state) if self.looks_ahead and not is_known else 0.0
         return rows[waited_s[rows] + soon_s >= np.maximum(stretch * expected_s(state)[rows], self.least_s)]
 
     def _startable(self, state: ClusterState, decision: Decision, rows: IntColumn) -> int | None:
@@ -82,10 +84,10 @@ class Guard:
         return next(iter(self.placing.claim(capacity, rows.tolist())), None)
 
 
-def guard_of(option: object, *, alone: bool) -> Guard | None:
+def guard_of(option: object, *, alone: bool, has_rounds: bool = False) -> Guard | None:
     """Return the guard of a policy; None where it is switched off, or where an agent decides `alone`, as in its training.
-    Raises ValueError."""
-    return Guard() if switch("guard", option) and not alone else None
+    `has_rounds`: the policy decides from time to time, whether something happens or not. Raises ValueError."""
+    return Guard(looks_ahead=not has_rounds) if switch("guard", option) and not alone else None
 
 
 def as_guard(ruled: Decision, reason: str) -> Decision:

@@ -91,7 +91,7 @@ class ResizingGuard:
 
 def resizing_guard_of(option: object, round_s: float, *, inside: bool = True) -> ResizingGuard | None:
     """Return the guard of a policy with rounds of that length; None where it is switched off. Raises ValueError."""
-    limits = guard_of(option, alone=False)
+    limits = guard_of(option, alone=False, has_rounds=True)
     return None if limits is None else ResizingGuard(round_s, limits, inside=inside)
 
 

@@ -138,7 +138,6 @@ class RlBase(Guarded):
         of = choice("preset", preset, (OWN, PAPER))
         known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
-        self._guard = shadow_guard_of(guard_of(guard, alone=not isinstance(weights, str)))
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -146,6 +145,9 @@ class RlBase(Guarded):
             )
         self._round_s = number("round_s", round_s, unit="seconds")
         self._rounds = Rounds(self._round_s)
+        self._guard = shadow_guard_of(
+            guard_of(guard, alone=not isinstance(weights, str), has_rounds=self._round_s > 0), self._round_s
+        )
         self.spec = replace(self.spec, preempts=bool(self._below), round_s=self._round_s)
 
     def decide(self, state: ClusterState) -> Decision:

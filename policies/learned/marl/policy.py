@@ -75,8 +75,9 @@ class Marl(Guarded):
         self._interval_s = number("interval_s", interval_s, unit="seconds")
         self._groups = _grouping(groups)
         # A job waits for its interval by design.
-        limits = Guard(least_s=max(LEAST_S, self._interval_s))
-        self._guard = shadow_guard_of(limits if guard_of(switch("guard", guard), alone=False) else None)
+        limits = Guard(least_s=max(LEAST_S, self._interval_s), looks_ahead=not self._interval_s)
+        asked = guard_of(switch("guard", guard), alone=False)
+        self._guard = shadow_guard_of(limits if asked is not None else None, self._interval_s)
         self._known: tuple[object, ClusterGraphs, Networks] | None = None
         self.spec = PolicySpec(
             name=NAME, source=SOURCE, exact_gpus=self._groups == SOCKETS, round_s=min(self._interval_s, _ROUND_S)

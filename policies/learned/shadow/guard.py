@@ -11,11 +11,12 @@ history are the same inside and outside of the range of the training.
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol, Self
 
 from policies.api import Decision
-from policies.learned.guard import as_guard, expected_s
-from policies.learned.shadow.standing import Standing
+from policies.learned.guard import Guard, as_guard, expected_s
+from policies.learned.shadow.standing import SPARED_S, Standing
 from policies.model import ClusterState
 
 
@@ -29,16 +30,30 @@ class Limits(Protocol):
         """Return the rule's decision on that state."""
 
 
+class Unlimited:
+    """Limits that never act, of a policy that bounds waits itself. Its rule is that of `Guard`."""
+
+    def checked(self, state: ClusterState, decision: Decision, *, is_known: bool = True) -> Decision:
+        """Return the agent's decision."""
+        del state, is_known
+        return decision
+
+    def ruled(self, state: ClusterState) -> Decision:
+        """Return the rule's decision on that state."""
+        return Guard().ruled(state)
+
+
 class ShadowGuard:
     """A guard with memory. Invariant: the same state and decision, again and again, have the same answer."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, spared_s: float = SPARED_S) -> None:
+        """`spared_s`: seconds by which jobs may stay longer than under `fifo-skip`."""
         self._limits = limits
-        self._standing = Standing()
+        self._standing = Standing(spared_s)
 
     def fork(self) -> Self:
         """Return an independent copy."""
-        twin = type(self)(self._limits)
+        twin = copy.copy(self)
         twin._standing = self._standing.fork()
         return twin
 
@@ -60,9 +75,9 @@ class ShadowGuard:
         return decision
 
 
-def shadow_guard_of(limits: Limits | None) -> ShadowGuard | None:
-    """Return the guard with these limits; None where it is switched off."""
-    return None if limits is None else ShadowGuard(limits)
+def shadow_guard_of(limits: Limits | None, interval_s: float = 0.0) -> ShadowGuard | None:
+    """Return the guard with these limits; None where it is switched off. A job may wait for `interval_s` by design."""
+    return None if limits is None else ShadowGuard(limits, max(SPARED_S, interval_s))
 
 
 def _text(standing: Standing) -> str:

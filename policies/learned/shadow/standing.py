@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -23,22 +22,16 @@ BEHIND, CAUGHT_UP = 1.1, 1.02
 """Ratio to the rule from which a policy is behind, and at which it has caught up."""
 HALF_JOBS = 200.0
 SPARED_S = 60.0
-"""Seconds by which every job may stay longer than under the rule."""
+"""Usual seconds by which every job may stay longer than under the rule."""
 EXACT = 0.95
 """Share of the time for which a job was expected to run; one that ends earlier shows that expectations are not exact."""
 MOST_JOBS = 10_000
 """Jobs beyond which no shadow is kept: its cost would be felt in each decision."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A job as it was after the last decision."""
-
-    served_s: float
-    """Its run time so far, as if it had run with the GPUs that it requests."""
-    expected_s: float
-    share: float
-    """GPUs that it has, over those that it requests; 0 while it waits."""
+_Seen: TypeAlias = tuple[float, float, float]
+"""A job as it was after the last decision: its run time so far, as if it had run with the GPUs that it requests; the one that was
+expected; and the GPUs that it has, over those that it requests, or 0 while it waits."""
 
 
 class Standing:
@@ -47,7 +40,9 @@ class Standing:
     Invariants: the same state again changes nothing. An earlier state, or other nodes, begin anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spared_s: float = SPARED_S) -> None:
+        """Every job may stay longer than under the rule by `spared_s`."""
+        self._spared_s = spared_s
         self._queue: ShadowQueue | None = None
         self._seen: dict[str, _Seen] = {}
         self.own_s = self.rule_s = 0.0
@@ -68,7 +63,7 @@ class Standing:
         """
         more = max(self._here - len(self._queue), 0) if self._queue is not None else 0
         stay_s = self.rule_s / self._submitted if self._submitted else 0.0
-        own_s = self.own_s + more * stay_s - SPARED_S * self._submitted
+        own_s = self.own_s + more * stay_s - self._spared_s * self._submitted
         return own_s / self.rule_s if self.rule_s > 0 else (math.inf if own_s > 0 else 1.0)
 
     def fork(self) -> Self:
@@ -109,12 +104,12 @@ class Standing:
         for row, placement in decision.allocation.items():
             share[row] = placement.num_gpus / asked[row]
         columns = served_s, expected_s.tolist(), share.tolist()
-        self._seen = dict(zip(jobs.ids, map(_Seen, *columns), strict=True))
+        self._seen = dict(zip(jobs.ids, zip(*columns, strict=True), strict=True))
 
     def _begin(self, state: ClusterState, expected_s: FloatColumn) -> None:
         self._queue = ShadowQueue(state, expected_s)
         self._here = len(state.jobs)
-        self._seen = dict.fromkeys(state.jobs.ids, _Seen(0.0, 0.0, 0.0))
+        self._seen = dict.fromkeys(state.jobs.ids, (0.0, 0.0, 0.0))
         self.own_s = self.rule_s = 0.0
         self._submitted = float(self._here)
         self.is_behind = False
@@ -136,13 +131,12 @@ class Standing:
     def _note_ends(self, queue: ShadowQueue, state: ClusterState, passed_s: float) -> None:
         """Let jobs that have ended run for as long in the shadow as they did."""
         here = set(state.jobs.ids)
-        for name, seen in self._seen.items():
-            if name in here:
-                continue
-            if seen.share or seen.served_s:
-                ran_s = seen.served_s + passed_s * seen.share
+        for name in self._seen.keys() - here:
+            served_s, expected_s, share = self._seen[name]
+            if share or served_s:
+                ran_s = served_s + passed_s * share
                 queue.expect(name, ran_s)
-                self._are_exact = self._are_exact and ran_s >= EXACT * seen.expected_s
+                self._are_exact = self._are_exact and ran_s >= EXACT * expected_s
             else:
                 queue.drop(name)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.api import Decision, Forkable, load_policy
+from policies.api import Decision, load_policy
 from policies.errors import WeightsError
 from policies.learned.marl.policy import Marl
 from policies.learned.marl.spread_guard import consolidated
@@ -61,7 +61,6 @@ def test_its_spec() -> None:
         60.0,
     )
     assert ALONE.spec.round_s == 0.0 and Marl(interval_s=20).spec.round_s == 20.0
-    assert not isinstance(ALONE, Forkable)
 
 
 @pytest.mark.parametrize("layout", [[0], [0, 0, 0], [0, 1, 1, 1, 2], [7, 3, 7, 3]])

@@ -1,0 +1,1 @@
+"""Workloads of many shapes, on which a policy should never be much worse than a simple rule. May import `simulator.runs`."""
