@@ -50,7 +50,7 @@ def stress(
     processes: Processes = None,
     as_json: shared.AsJson = False,
     as_markdown: AsMarkdown = False,
-) -> int:
+) -> None:
     """Run policies on workloads of many shapes: idle and overloaded clusters, huge jobs, heavy tails, bursts and others.
 
     Each average JCT is over that of the first policy, such as fifo-skip; behind it stands the share of decisions that a guard made.
@@ -63,7 +63,7 @@ def stress(
     if shapes == "list":
         for name, shape in SHAPES.items():
             typer.echo(f"{name:<16}{shape.says}")
-        return 0
+        return
     chosen = tuple(filter(None, (word.strip() for word in shapes.split(",")))) or tuple(SHAPES)
     if unknown := [name for name in chosen if name not in SHAPES]:
         raise SettingError(f"--shapes {unknown[0]!r}: give some of {', '.join(SHAPES)}")
@@ -83,7 +83,8 @@ def stress(
         _print_markdown(found)
     else:
         _print(found, most)
-    return 1 if found.above(most) else 0
+    if found.above(most):
+        raise typer.Exit(1)
 
 
 def _rows(found: Stress) -> list[list[str]]:

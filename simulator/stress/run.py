@@ -20,7 +20,7 @@ from simulator.stress.shapes import SHAPES, trace_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StressOptions:
-    """What is run."""
+    """Policies, shapes, and the rest of a run."""
 
     policies: tuple[str, ...]
     """Each NAME[:key=value,...]; ratios are to the first."""

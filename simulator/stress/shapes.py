@@ -24,7 +24,7 @@ class Shape:
     """One kind of workload."""
 
     says: str
-    """What is special about it, for tables."""
+    """Its special property, for lists."""
     cluster: str = ""
     """A cluster of its own, as NxG; empty: the cluster that is asked for."""
     load: float = 0.9

@@ -1,4 +1,4 @@
-"""What policies with a guard have in common."""
+"""The base of the policies that have a guard."""
 
 from __future__ import annotations
 
