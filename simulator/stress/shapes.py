@@ -35,6 +35,8 @@ class Shape:
     median_s: float = HOUR_S
     spread: float = 1.0
     """Standard deviation of the logarithm of durations."""
+    small_last: float = 1.0
+    """Factor of the durations of jobs of one GPU."""
     burst: int = 1
     """Jobs that are submitted at once; 0: all of them."""
     elastic: bool = False
@@ -61,6 +63,12 @@ SHAPES: Mapping[str, Shape] = {
     "tails": Shape(says="heavy tails: the longest jobs are the work", median_s=600.0, spread=2.5),
     "bursts": Shape(says="twenty jobs at once", burst=20),
     "at-once": Shape(says="all jobs at once", burst=0),
+    "fragments": Shape(
+        says="jobs of one GPU that last for days beside short ones of whole nodes",
+        sizes={0.0: 0.3, 1.0: 0.7},
+        small_last=100.0,
+        load=0.4,
+    ),
     "elastic": Shape(says="jobs that may have from one GPU to twice what they request", elastic=True),
 }
 """All shapes, by name."""
@@ -71,6 +79,7 @@ def trace_of(name: str, shape: Shape, cluster: Cluster, jobs: int, seed: int) ->
     rng = np.random.default_rng((seed, *name.encode()))
     gpus = _sizes(shape, cluster, rng, jobs)
     durations_s = np.clip(shape.median_s * np.exp(shape.spread * rng.normal(size=jobs)), 1.0, MAX_TIME_S / 100)
+    durations_s = np.where(gpus == 1, shape.small_last, 1.0) * durations_s
     durations = np.rint(durations_s * NS_PER_S).astype(np.int64)
     submitted = _submissions(shape, float((gpus * durations_s).sum()) / cluster.num_gpus, rng, jobs)
     low, high = (np.ones_like(gpus), np.minimum(2 * gpus, cluster.num_gpus)) if shape.elastic else (gpus, gpus)
