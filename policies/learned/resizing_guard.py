@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from policies.api import Decision
-from policies.learned.guard import Guard, as_guard, expected_s, guard_of
+from policies.learned.guard import Guard, as_guard, guard_of, late_text, left_s
 from policies.model import ClusterState, IntColumn, Placement
 from policies.ordering.resizing import Resizer, ranges
 from policies.placement.best_fit import Capacity
@@ -30,8 +30,10 @@ _REASON = "shortest first, with the GPUs that it requests"
 class ResizingGuard:
     """Limits from which a job is overdue, and the rule. Invariant: the same state and decision give the same answer."""
 
-    def __init__(self, round_s: float, limits: Guard | None = None) -> None:
-        """A job that started or changed less than `round_s` ago keeps its size. `limits`: those of a `Guard`, and its placement."""
+    def __init__(self, round_s: float, limits: Guard | None = None, *, inside: bool = True) -> None:
+        """A job that started or changed less than `round_s` ago keeps its size. `limits`: those of a `Guard`, and its placement.
+        `inside=False`: the guard acts outside of the range of the training alone."""
+        self._inside = inside
         self._limits = limits or Guard()
         self._round_s = round_s
         self._resizer = Resizer(self._limits.placing, round_s, _REASON)
@@ -41,13 +43,15 @@ class ResizingGuard:
 
         `is_known`: the state is one that the agent was trained for, so that its order of jobs counts.
         """
+        if is_known and not self._inside:
+            return decision
         left = np.array([row for row in range(len(state.jobs)) if row not in decision.allocation], dtype=np.int64)
-        overdue = self._limits.overdue(state, left) if len(left) else left
+        overdue = self._limits.overdue(state, left, is_known=is_known) if len(left) else left
         if not len(overdue) or (is_known and not self._fits(state, decision, overdue)):
             return decision
-        ruled = self._ruled(state)
+        ruled = self.ruled(state)
         first = next((row for row in overdue.tolist() if row in ruled.allocation), None)
-        return decision if first is None else as_guard(ruled, state, first)
+        return decision if first is None else as_guard(ruled, late_text(state, first))
 
     def _fits(self, state: ClusterState, decision: Decision, rows: IntColumn) -> bool:
         """Return whether one of these jobs fits on the GPUs that the decision leaves beyond what its jobs request."""
@@ -60,10 +64,11 @@ class ResizingGuard:
         smallest = {row: int(low[row]) for row in rows.tolist()}
         return bool(self._limits.placing.claim(capacity.copy(capacity.requests.resized(smallest)), smallest))
 
-    def _ruled(self, state: ClusterState) -> Decision:
+    def ruled(self, state: ClusterState) -> Decision:
+        """Return the rule's decision."""
         low, requested = ranges(state)[0].tolist(), _requested(state)
         own = {row: placement.num_gpus for row, placement in present_placements(state, state.running).items()}
-        order = by(expected_s(state), state.pending).tolist()
+        order = by(left_s(state), state.pending).tolist()
 
         def shares(rows: Sequence[int], free: int) -> dict[int, int]:
             may = set(rows)
@@ -84,10 +89,10 @@ class ResizingGuard:
         return running[~state.jobs.preemptible[running] | young]
 
 
-def resizing_guard_of(option: object, round_s: float) -> ResizingGuard | None:
+def resizing_guard_of(option: object, round_s: float, *, inside: bool = True) -> ResizingGuard | None:
     """Return the guard of a policy with rounds of that length; None where it is switched off. Raises ValueError."""
-    limits = guard_of(option, alone=False)
-    return None if limits is None else ResizingGuard(round_s, limits)
+    limits = guard_of(option, alone=False, has_rounds=True)
+    return None if limits is None else ResizingGuard(round_s, limits, inside=inside)
 
 
 def _requested(state: ClusterState) -> list[int]:

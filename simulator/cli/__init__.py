@@ -1,3 +1,3 @@
-"""The `headway-sim` command. Imports `agents`, `errors`, `leaderboard`, `reproducing`, `results`, `runs` and `traces`; of other
-packages `policies`.
+"""The `headway-sim` command. Imports `agents`, `errors`, `leaderboard`, `reproducing`, `results`, `runs`, `stress` and `traces`; of
+other packages `policies`.
 """

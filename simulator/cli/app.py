@@ -14,6 +14,7 @@ from simulator.cli import latency as cli_latency
 from simulator.cli import leaderboard as cli_leaderboard
 from simulator.cli import run as cli_run
 from simulator.cli import start_estimates as cli_start_estimates
+from simulator.cli import stress as cli_stress
 from simulator.cli import trace as cli_trace
 from simulator.cli.user_errors import with_errors_in_one_line
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(with_errors_in_one_line(cli_run.run))
 app.command()(with_errors_in_one_line(cli_compare.compare))
 app.command()(with_errors_in_one_line(cli_leaderboard.leaderboard))
+app.command()(with_errors_in_one_line(cli_stress.stress))
 app.command()(with_errors_in_one_line(cli_act.act))
 app.command()(with_errors_in_one_line(cli_latency.latency))
 app.command()(with_errors_in_one_line(cli_start_estimates.start_estimates))

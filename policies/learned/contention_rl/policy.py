@@ -20,9 +20,11 @@ from policies.errors import EncoderError, WeightsError
 from policies.learned.contention_rl.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.contention_rl.preempting import too_slow
 from policies.learned.guard import guard_of
+from policies.learned.shadow.guard import shadow_guard_of
+from policies.learned.shadow.guarded import Guarded
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
-from policies.learned.weights.trained_range import TrainedRange, noted
+from policies.learned.weights.trained_range import TrainedRange
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
 from policies.ordering.rounds import Rounds
@@ -114,7 +116,7 @@ class ContentionAgent:
         return AgentAction(action, float(chances[action]), waits)
 
 
-class RlBase:
+class RlBase(Guarded):
     """Decides by the learned policy alone."""
 
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
@@ -136,7 +138,6 @@ class RlBase:
         of = choice("preset", preset, (OWN, PAPER))
         known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
-        self._guard = guard_of(guard, alone=not isinstance(weights, str))
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -144,6 +145,9 @@ class RlBase:
             )
         self._round_s = number("round_s", round_s, unit="seconds")
         self._rounds = Rounds(self._round_s)
+        self._guard = shadow_guard_of(
+            guard_of(guard, alone=not isinstance(weights, str), has_rounds=self._round_s > 0), self._round_s
+        )
         self.spec = replace(self.spec, preempts=bool(self._below), round_s=self._round_s)
 
     def decide(self, state: ClusterState) -> Decision:
@@ -153,9 +157,7 @@ class RlBase:
             waiting = tuple(state.pending.tolist())
             reasons = dict.fromkeys(waiting, BETWEEN.format(self._round_s))
             return Decision(present_placements(state, state.running), reasons, waiting)
-        decision = self._decided(state)
-        checked = decision if self._guard is None else self._guard.checked(state, decision)
-        return noted(self._agent.trained, state, checked)
+        return self._guarded(state, self._decided(state), self._agent.trained)
 
     def _decided(self, state: ClusterState) -> Decision:
         stopped = too_slow(state, self._below) if self._below else None

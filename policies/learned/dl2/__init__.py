@@ -1,6 +1,6 @@
 """DL2 (Peng et al., TPDS 2021): an agent gives workers and parameter servers to elastic jobs, one task after the other.
-Imports `api`, `documents`, `errors`, `learned/algorithms`, `learned/evaluation`, `learned/resizing_guard`, `learned/training`,
-`learned/weights`, `model`, `options`, `ordering` and `placement`.
+Imports `api`, `documents`, `errors`, `learned/algorithms`, `learned/evaluation`, `learned/resizing_guard`, `learned/shadow`,
+`learned/training`, `learned/weights`, `model`, `options`, `ordering` and `placement`.
 
 `state_columns` says what the numbers of a state mean, `network` has the policy and value networks, `teachers` the rules that the
 supervised phase imitates, `exploration` the job-aware exploration, `supervised` and `slots` the two phases, `on_policy` and

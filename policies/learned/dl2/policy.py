@@ -27,9 +27,11 @@ from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import NAME, PPO_NAME, trained_network
 from policies.learned.dl2.teachers import TEACHERS
 from policies.learned.resizing_guard import resizing_guard_of
+from policies.learned.shadow.guard import shadow_guard_of
+from policies.learned.shadow.guarded import Guarded
 from policies.learned.training.agents import Logits
 from policies.learned.weights.card import ModelCard
-from policies.learned.weights.trained_range import TrainedRange, noted
+from policies.learned.weights.trained_range import TrainedRange
 from policies.model import ClusterState
 from policies.options import layout_named, number
 from policies.ordering.resizing import Resizer
@@ -43,14 +45,14 @@ STARTED = "DL2 (Peng et al., TPDS 2021), with the policy network that the traini
 SUPERVISED = "the supervised phase alone of DL2 (Peng et al., TPDS 2021), which imitates {teacher}; trained by Headway"
 
 
-class SlotPolicy:
+class SlotPolicy(Guarded):
     """The base of the policies of DL2's two systems. Invariant: a decision uses one set of weights from its begin to its end."""
 
     def __init__(self, name: str, source: str, round_s: object, layout: object, guard: object) -> None:
         """`round_s` is the length of a slot. The weights are given by `_serve`, before the first decision. Raises ValueError."""
         self._served: tuple[Logits, StateColumns, TrainedRange]
         self._slot_s = number("round_s", round_s, unit="seconds")
-        self._guard = resizing_guard_of(guard, self._slot_s)
+        self._guard = shadow_guard_of(resizing_guard_of(guard, self._slot_s))
         self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
         self.spec = PolicySpec(name=name, source=source, preempts=True, resizes=True, round_s=self._slot_s)
 
@@ -58,11 +60,7 @@ class SlotPolicy:
         """Give tasks to jobs until the agent stops, then place the jobs."""
         network, columns, trained = self._served
         decision = self._resizer.decide(state, AgentShares(network, columns, state, self._slot_s))
-        noticed = noted(trained, state, decision)
-        if self._guard is None:
-            return noticed
-        is_known = bool(trained) and not noticed.outside
-        return replace(self._guard.checked(state, noticed, is_known=is_known), outside=noticed.outside)
+        return self._guarded(state, decision, trained)
 
     def _serve(self, network: DL2Network, columns: StateColumns, card: ModelCard) -> None:
         """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""

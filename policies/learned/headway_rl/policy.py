@@ -21,8 +21,10 @@ from policies.learned.headway_rl.features import ENCODER, features
 from policies.learned.headway_rl.initial_rule import initial_rule
 from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.learned.headway_rl.search import Assignment, Search
+from policies.learned.shadow.guard import Unlimited, shadow_guard_of
+from policies.learned.shadow.guarded import Guarded
 from policies.learned.weights import weights
-from policies.learned.weights.trained_range import TrainedRange, noted
+from policies.learned.weights.trained_range import TrainedRange
 from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
@@ -44,7 +46,7 @@ STOPPED = "stopped: waiting jobs have a higher expected gain on its GPUs; it sta
 BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain"
 
 
-class HeadwayRl:
+class HeadwayRl(Guarded):
     """Starts the jobs with the highest learned values under contention; it may stop or move running jobs."""
 
     def __init__(
@@ -58,13 +60,17 @@ class HeadwayRl:
         stretch: float = STRETCH,
         values: str = LEARNED,
         tail: float = 0.0,
+        guard: bool = True,
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
         jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
         contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
         terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
         duration. `tail` favours old jobs: values are multiplied by (1 + time since submission / mean duration)^`tail`, so that the
-        longest JCTs and the makespan become shorter, and the average longer. Raises WeightsError."""
+        longest JCTs and the makespan become shorter, and the average longer. With `guard=false`, or with a value function
+        in place of a folder, no rule decides where jobs stay for longer than under `fifo-skip`. Raises WeightsError."""
+        is_alone = not switch("guard", guard) or isinstance(weights, ValueFunction)
+        self._guard = shadow_guard_of(None if is_alone else Unlimited())
         self._trained: TrainedRange = {}
         if choice("values", values, (LEARNED, START)) == START:
             weights = initial_rule()
@@ -87,7 +93,7 @@ class HeadwayRl:
 
     def decide(self, state: ClusterState) -> Decision:
         """Return the best assignment that is found; jobs that may not be stopped keep their placements."""
-        return noted(self._trained, state, self._decided(state))
+        return self._guarded(state, self._decided(state), self._trained)
 
     def _decided(self, state: ClusterState) -> Decision:
         if not len(state.pending):

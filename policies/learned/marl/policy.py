@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,6 +28,8 @@ from policies.learned.marl.serving.networks import Networks
 from policies.learned.marl.serving.schedulers import PARTITIONS, RACKS, SOCKETS, Schedulers, schedulers_of
 from policies.learned.marl.spread_guard import consolidated
 from policies.learned.marl.system import ENCODER, NAME, recipe_of
+from policies.learned.shadow.guard import shadow_guard_of
+from policies.learned.shadow.guarded import Guarded
 from policies.learned.weights import weights as files
 from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import noted
@@ -48,7 +49,7 @@ _PUT_OFF = "no scheduler has room for all its workers"
 _LATER = "it comes to its scheduler at the begin of the next interval"
 
 
-class Marl:
+class Marl(Guarded):
     """Places waiting jobs by trained schedulers, worker by worker, on nodes of their racks or partitions."""
 
     def __init__(
@@ -74,8 +75,9 @@ class Marl:
         self._interval_s = number("interval_s", interval_s, unit="seconds")
         self._groups = _grouping(groups)
         # A job waits for its interval by design.
-        limits = Guard(least_s=max(LEAST_S, self._interval_s))
-        self._guard = limits if guard_of(switch("guard", guard), alone=False) else None
+        limits = Guard(least_s=max(LEAST_S, self._interval_s), looks_ahead=not self._interval_s)
+        asked = guard_of(switch("guard", guard), alone=False)
+        self._guard = shadow_guard_of(limits if asked is not None else None, self._interval_s)
         self._known: tuple[object, ClusterGraphs, Networks] | None = None
         self.spec = PolicySpec(
             name=NAME, source=SOURCE, exact_gpus=self._groups == SOCKETS, round_s=min(self._interval_s, _ROUND_S)
@@ -93,7 +95,7 @@ class Marl:
         if decision.outside or not self._card.trained_range:
             runs = {*state.running.tolist()}
             decision = consolidated(state, decision, [row for row in decision.allocation if row not in runs])
-        return replace(self._guard.checked(state, decision), outside=decision.outside)
+        return self._guarded(state, decision, self._card.trained_range)
 
     def _decided(self, state: ClusterState) -> tuple[Decision, Wishes]:
         """Return the agents' decision, and the GPU groups that they chose for the jobs that start."""

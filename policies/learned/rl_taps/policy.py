@@ -10,7 +10,6 @@ they are free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,8 +19,9 @@ from policies.errors import EncoderError
 from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.rl_taps.cluster_image import Ints, image_of, node_of_gpus, slots_of
 from policies.learned.rl_taps.system import trained_network
+from policies.learned.shadow.guard import shadow_guard_of
+from policies.learned.shadow.guarded import Guarded
 from policies.learned.weights.card import ModelCard
-from policies.learned.weights.trained_range import noted
 from policies.model import ClusterState, Placement, Split
 from policies.options import choice, number
 from policies.ordering.naming_gpus import with_agents_gpus
@@ -39,7 +39,7 @@ GPUS = ("any", NAMED)
 """Values of the option: Slurm chooses, or the policy names the GPUs that the agent chose."""
 
 
-class RlTaps:
+class RlTaps(Guarded):
     """Gives GPUs to the jobs of ten slots by a trained network; the cluster must have as many GPUs as that of its training."""
 
     def __init__(
@@ -56,7 +56,8 @@ class RlTaps:
         self._trained = card.trained_range
         self._round_s = number("round_s", round_s, unit="seconds")
         self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
-        self._guard = resizing_guard_of(guard, self._round_s)
+        # Inside its range jobs wait because the agent has ten slots, and often for longer than they run: as in its training.
+        self._guard = shadow_guard_of(resizing_guard_of(guard, self._round_s, inside=False))
         self._names_gpus = choice("gpus", gpus, GPUS) == NAMED
         self.spec = PolicySpec(
             name="rl-taps",
@@ -87,22 +88,12 @@ class RlTaps:
 
         rule = PlacementRule("the agent's nodes", lambda capacity, row: _placed(capacity, row, wanted))
         decision = Resizer(rule, self._round_s, _REASON).decide(state, shares)
-        decision = self._checked(state, noted(self._trained, state, decision))
+        decision = self._guarded(state, decision, self._trained)
         return (
             with_agents_gpus(state, decision, _wishes(state, rows, action), laid_out=False)
             if self._names_gpus
             else decision
         )
-
-    def _checked(self, state: ClusterState, decision: Decision) -> Decision:
-        """Return the agent's decision, or the guard's where the state is outside of the trained range.
-
-        Inside it, jobs wait because the agent has ten slots, and often for longer than they run: as in its training, and no sign
-        of a failure. Waits and queues that are longer than there are outside.
-        """
-        if self._guard is None or (self._trained and not decision.outside):
-            return decision
-        return replace(self._guard.checked(state, decision, is_known=False), outside=decision.outside)
 
 
 def source_of(card: ModelCard) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policies.api import Decision
-from policies.learned.guard import Guard
 from policies.learned.sched2.encoder import AgentView, Encoder
-from policies.learned.weights.trained_range import TrainedRange, noted
+from policies.learned.shadow.guarded import Guarded
+from policies.learned.weights.trained_range import TrainedRange
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
 from policies.placement.placement_text import nodes_text
@@ -48,17 +48,14 @@ class Sched2Agent(Protocol):
         """Return a possible action."""
 
 
-class AgentPolicy:
+class AgentPolicy(Guarded):
     """A policy whose decisions are an agent's; subclasses say which agent, and where it comes from."""
 
     _agent: Sched2Agent
-    _guard: Guard | None
 
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
-        decision = decide(self._agent, state)
-        checked = decision if self._guard is None else self._guard.checked(state, decision)
-        return noted(self._agent.trained, state, checked)
+        return self._guarded(state, decide(self._agent, state), self._agent.trained)
 
 
 def decide(agent: Sched2Agent, state: ClusterState) -> Decision:

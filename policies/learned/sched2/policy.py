@@ -17,6 +17,7 @@ from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
 from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, Mask, encoding_of
 from policies.learned.sched2.state.kinds import FEATURES, PAPER
 from policies.learned.sched2.state.state_columns import State
+from policies.learned.shadow.guard import shadow_guard_of
 from policies.learned.weights import weights
 from policies.learned.weights.trained_range import TrainedRange
 
@@ -99,4 +100,4 @@ class Sched2(AgentPolicy):
         if network not in SHIPPED:
             raise ValueError(f"network is {network!r}; give {' or '.join(SHIPPED)}")
         self._agent = weights if isinstance(weights, QAgent) else QAgent.load(weights, window, network)
-        self._guard = guard_of(guard, alone=not isinstance(weights, str))
+        self._guard = shadow_guard_of(guard_of(guard, alone=not isinstance(weights, str)))

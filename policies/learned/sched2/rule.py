@@ -22,6 +22,7 @@ from policies.learned.sched2.state.feature_columns import OF_JOB
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.sched2.state.state_columns import State
+from policies.learned.shadow.guard import shadow_guard_of
 from policies.learned.weights import weights as stored
 from policies.learned.weights.trained_range import TrainedRange
 
@@ -84,4 +85,4 @@ class Sched2Rule(AgentPolicy):
         if rule not in (SEARCHED, START):
             raise ValueError(f"rule is {rule!r}; give {SEARCHED} or {START}")
         self._agent = weights if isinstance(weights, RuleAgent) else RuleAgent.load(weights, window, rule)
-        self._guard = guard_of(guard, alone=not isinstance(weights, str))
+        self._guard = shadow_guard_of(guard_of(guard, alone=not isinstance(weights, str)))

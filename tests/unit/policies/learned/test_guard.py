@@ -111,3 +111,29 @@ def test_it_can_be_switched_off_and_agents_in_training_decide_alone() -> None:
         guard_of("no", alone=False)
     with pytest.raises(ValueError, match="stretch is -1"):
         Guard(stretch=-1.0)
+
+
+def test_outside_of_the_trained_range_a_job_is_overdue_earlier() -> None:
+    at = state(waiting(2, waited_s=400.0), waiting(2, waited_s=300.0))
+
+    assert Guard().checked(at, idle(at)).guard == ""
+    assert Guard().checked(at, idle(at), is_known=False).guard.startswith(f"job {at.jobs.ids[0]} fits")
+
+
+@pytest.mark.parametrize(("looks_ahead", "guarded"), [(True, True), (False, False)])
+def test_outside_of_it_a_job_that_would_be_overdue_before_the_next_end_starts_now(
+    looks_ahead: bool, guarded: bool
+) -> None:
+    """Where nothing happens before the running job ends, nothing is decided either."""
+    at = state(running(2), waiting(2, waited_s=0.0))
+
+    assert Guard(looks_ahead=looks_ahead).checked(at, idle(at), is_known=False).guard.startswith("job") == guarded
+    assert Guard(looks_ahead=looks_ahead).checked(at, idle(at)).guard == ""
+
+
+def test_jobs_that_were_stopped_count_by_what_is_left_of_them() -> None:
+    at = state(waiting(8, waited_s=HOUR_S, expected_s=2 * HOUR_S), waiting(8, waited_s=HOUR_S, expected_s=HOUR_S))
+    stopped = replace(at, jobs=replace(at.jobs, service_s=np.array([1.9 * HOUR_S, 0.0])))
+
+    assert Guard().ruled(at).allocation.keys() == {1}
+    assert Guard().ruled(stopped).allocation.keys() == {0}

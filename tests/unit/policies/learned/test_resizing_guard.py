@@ -171,6 +171,7 @@ def test_rl_taps_decides_alone_inside_the_trained_range() -> None:
     # Overdue jobs wait on idle GPUs, as they may in the training; but not for longer than twice as long as there.
     inside = policy.decide(elastic(5, nodes=8, age_s=9_000.0))
     assert (inside.guard, inside.outside) == ("", "")
+    policy = starting_nothing("rl-taps", guard=True)  # the other one has fallen behind fifo-skip by then
     beyond = policy.decide(replace(elastic(5, nodes=8, age_s=9_000.0), time_s=NOW_S + 30_000.0))
     assert "fits and is overdue" in beyond.guard
     assert "a job has waited for 39,000 s" in beyond.outside

@@ -96,13 +96,13 @@ class Forgetful:
         return decision
 
 
-def test_three_heuristics_declare_that_they_remember_earlier_states() -> None:
+WITH_GUARD = {"dl2", "dl2-ppo", "headway-rl", "marl", "rl-base", "rl-hybrid", "rl-taps", "sched2", "sched2-rule"}
+
+
+def test_three_heuristics_and_guarded_policies_declare_that_they_remember_earlier_states() -> None:
     """The promise of `Policy.decide` in docs/architecture.md names them."""
-    assert {name for name in POLICIES if isinstance(loaded(name), Forkable)} == {
-        "dally",
-        "optimus",
-        "sched2-dsif",
-    }
+    heuristics = {"dally", "optimus", "sched2-dsif"}
+    assert {name for name in POLICIES if isinstance(loaded(name), Forkable)} == heuristics | WITH_GUARD
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -117,7 +117,7 @@ def test_states_in_between_change_no_decision(name: str) -> None:
         assert policy.decide(state) == decision
 
 
-def test_the_guard_remembers_nothing() -> None:
+def test_the_guard_of_waiting_jobs_remembers_nothing() -> None:
     asked = mixed("3x4")
     idle = [Decision(present_placements(state, state.running)) for state in asked]
     pairs = list(zip(asked, idle, strict=True))
