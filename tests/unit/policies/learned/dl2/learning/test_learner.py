@@ -374,7 +374,7 @@ def test_a_folder_that_another_server_uses_is_left_alone_and_tried_again(tmp_pat
 
 def test_a_history_of_another_version_stops_the_learning_alone(tmp_path: Path) -> None:
     (tmp_path / "learn").mkdir()
-    (tmp_path / "learn" / "history.log").write_bytes(FORMAT.replace(b"1", b"9"))
+    (tmp_path / "learn" / "history.log").write_bytes(FORMAT.replace(b" 2", b" 9"))
     policy = Dl2(learn=str(tmp_path / "learn"))
     assert policy._learning is not None
     policy._learning._cycle_s = 0.01
