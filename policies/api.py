@@ -49,6 +49,12 @@ class LearningStatus:
     history_bytes: int = 0
     outcomes_refused: int = 0
     """Outcomes that were not recorded since the start: no job can have ended so, or the disk was full."""
+    feedback_samples: int = 0
+    """Samples of live decisions with their rewards, from which it learns."""
+    feedback_updates: int = 0
+    """Gradient steps from them since the start, on a copy of the weights in service."""
+    feedback_left_out: int = 0
+    """Live decisions since the start without samples, because their reward is not known."""
     attempts: int = 0
     promotions: int = 0
     last_attempt_s: float = 0.0

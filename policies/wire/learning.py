@@ -11,7 +11,10 @@ from policies.documents import printable
 from policies.wire.columns import refuse
 from protos.headway.v1 import policy_pb2
 
-_COUNTS = ("history_jobs", "history_bytes", "outcomes_refused", "attempts", "promotions")
+_COUNTS = (
+    *("history_jobs", "history_bytes", "outcomes_refused", "attempts", "promotions"),
+    *("feedback_samples", "feedback_updates", "feedback_left_out"),
+)
 _TIMES = ("weights_since_s", "last_attempt_s")
 _TEXTS = ("last_result", "last_reason", "problem")
 _MOST_CHARACTERS = 300

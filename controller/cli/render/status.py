@@ -153,6 +153,9 @@ def learning_lines(learning: admin_pb2.PolicyLearning) -> list[tuple[str, str]]:
         f"promoted {duration(time.time() - since_s)} ago" if since_s else "those that it began with"
     )
     history = f"history of {count(learning.history_jobs, 'job')} ({learning.history_bytes / 2**20:.1f} MiB)"
+    if learning.feedback_samples or learning.feedback_left_out:
+        history += f"; {count(learning.feedback_samples, 'sample')} of live decisions ({learning.feedback_left_out} left out), "
+        history += f"{count(learning.feedback_updates, 'update')} of a copy"
     last = f"{learning.promotions} of {count(learning.attempts, 'attempt')} promoted"
     if learning.attempts:
         last += f", the last {duration(time.time() - learning.last_attempt_s)} ago: {_attempt_text(learning)}"

@@ -9,9 +9,10 @@ where the agent has started none (`greedy=one`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -149,6 +150,12 @@ class RlBase(Guarded):
             guard_of(guard, alone=not isinstance(weights, str), has_rounds=self._round_s > 0), self._round_s
         )
         self.spec = replace(self.spec, preempts=bool(self._below), round_s=self._round_s)
+
+    def fork(self) -> Self:
+        """Return an independent copy."""
+        twin = super().fork()
+        twin._rounds = copy.copy(self._rounds)
+        return twin
 
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Between the

@@ -7,17 +7,20 @@ its size for a slot at least. Jobs of fixed size take part with that size.
 `dl2` serves an agent of the paper's form, `dl2-ppo` one of Headway's form, with the same class. The weights of `dl2` that come with
 Headway, `dl2-all-reduce`, are those of the supervised phase alone: they imitate DRF.
 
-With the option `learn`, the agent of `dl2` goes on learning from the cluster's own history while a server serves it (section 4.3 of
-the paper; `policies.learned.dl2.learning`).
+With the option `learn`, the agent of `dl2` goes on learning while a server serves it, from the cluster's rewards (section 4.3 of
+the paper) and from replays of its history (`policies.learned.dl2.learning`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Self
 
 from policies.api import Decision, LearningStatus, Outcome, PolicySpec
-from policies.learned.dl2.division import AgentShares
+from policies.learned.dl2.division import AgentShares, Step
+from policies.learned.dl2.learning.feedback.network_copy import FEEDBACK_UPDATES
 from policies.learned.dl2.learning.learner import ContinuedLearning
 from policies.learned.dl2.learning.service import ServiceFolder, Weights
 from policies.learned.dl2.learning.settings import LearnSettings
@@ -56,11 +59,22 @@ class SlotPolicy(Guarded):
         self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
         self.spec = PolicySpec(name=name, source=source, preempts=True, resizes=True, round_s=self._slot_s)
 
+    def fork(self) -> Self:
+        """Return an independent copy."""
+        twin = super().fork()
+        twin._resizer = copy.copy(self._resizer)
+        return twin
+
     def decide(self, state: ClusterState) -> Decision:
         """Give tasks to jobs until the agent stops, then place the jobs."""
+        return self._decide(state)[0]
+
+    def _decide(self, state: ClusterState) -> tuple[Decision, tuple[Step, ...]]:
+        """Return the decision, and the agent's actions; none if a rule has decided in its place."""
         network, columns, trained = self._served
-        decision = self._resizer.decide(state, AgentShares(network, columns, state, self._slot_s))
-        return self._guarded(state, decision, trained)
+        shares = AgentShares(network, columns, state, self._slot_s)
+        decision = self._guarded(state, self._resizer.decide(state, shares), trained)
+        return decision, () if decision.guard else shares.steps
 
     def _serve(self, network: DL2Network, columns: StateColumns, card: ModelCard) -> None:
         """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""
@@ -97,13 +111,21 @@ class Dl2(SlotPolicy):
         service = ServiceFolder(None if settings is None else settings.folder, str(weights), ALL_REDUCE)
         found = service.load()
         self._take(found)
-        self._learning = None if settings is None else ContinuedLearning(settings, service, found, self._take)
+        self._learning = (
+            None if settings is None else ContinuedLearning(settings, service, found, self._take, slot_s=self._slot_s)
+        )
+
+    def fork(self) -> Self:
+        """Return an independent copy, which does not learn: only the original sees the cluster."""
+        twin = super().fork()
+        twin._learning = None
+        return twin
 
     def decide(self, state: ClusterState) -> Decision:
         """Decide on the state, and let the learning see it."""
-        decision = super().decide(state)
+        decision, steps = self._decide(state)
         if self._learning is not None:
-            self._learning.see(state)
+            self._learning.see(state, steps)
         return decision
 
     def learn(self, outcome: Outcome) -> None:
@@ -145,9 +167,12 @@ def source_of(card: ModelCard) -> str:
     """Return the source of `dl2` with these weights: the paper only if reinforcement learning changed their policy network.
 
     In the first `critic_rounds` of a training with a value baseline, only the value network learns. The round of the weights
-    counts, not the length of the training; cards of earlier versions have only the planned number of rounds. A card does not say
-    how the policy network was made with which a training began.
+    counts, not the length of the training; cards of earlier versions have only the planned number of rounds. Gradient steps from a
+    cluster's rewards are reinforcement learning too. A card does not say how the policy network was made with which a training
+    began.
     """
+    if _number(card.recipe, FEEDBACK_UPDATES) > 0:
+        return SOURCE
     alone = _number(card.recipe, "critic_rounds") if card.recipe.get("value_baseline", True) else 0.0
     if (_number(card.results, "round") if "round" in card.results else _number(card.recipe, "rounds")) > alone:
         return SOURCE

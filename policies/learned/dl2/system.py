@@ -45,7 +45,7 @@ ENVIRONMENT = "headway/ElasticAllocation-v0"
 TYPES = 8
 """L: the models of the paper's table 1, which the environment distinguishes by default."""
 _NEEDS = ("concurrent",)
-_ACTOR = "actor."
+ACTOR = "actor."
 """Begin of the names of the policy network's tensors, which are all that is served."""
 
 
@@ -98,11 +98,11 @@ def trained_network(folder: str, shipped: str = NAME, system: str = NAME) -> tup
             f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
         ) from error
     # Weights of earlier versions have the value network too.
-    form = {each: tensor for each, tensor in network.state_dict().items() if each.startswith(_ACTOR) or each in there}
+    form = {each: tensor for each, tensor in network.state_dict().items() if each.startswith(ACTOR) or each in there}
     arrays, _ = weights.load(place, name, system=system, encoder=ENCODER, network=form)
     weights.fill(
         network.actor,
-        {each.removeprefix(_ACTOR): array for each, array in arrays.items() if each.startswith(_ACTOR)},
+        {each.removeprefix(ACTOR): array for each, array in arrays.items() if each.startswith(ACTOR)},
     )
     return network, columns, card
 
@@ -212,7 +212,7 @@ def _evaluate(
     except UnfinishedError as error:
         run.evaluated_badly(str(error))
         return {FIGURE: inf}
-    actor = {name: tensor for name, tensor in network.state_dict().items() if name.startswith(_ACTOR)}
+    actor = {name: tensor for name, tensor in network.state_dict().items() if name.startswith(ACTOR)}
     run.evaluate(figures[FIGURE], actor, **figures)
     return figures
 

@@ -130,6 +130,9 @@ class Learning(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     CI95_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    FEEDBACK_SAMPLES_FIELD_NUMBER: _builtins.int
+    FEEDBACK_UPDATES_FIELD_NUMBER: _builtins.int
+    FEEDBACK_LEFT_OUT_FIELD_NUMBER: _builtins.int
     training: _builtins.bool
     """An attempt to make better weights is under way."""
     weights_sha256: _builtins.str
@@ -152,6 +155,12 @@ class Learning(_message.Message):
     ci95: _builtins.float
     problem: _builtins.str
     """Why nothing is recorded or learned at present; empty = there is no problem."""
+    feedback_samples: _builtins.int
+    """Samples of decisions on this cluster with their rewards; gradient steps from them since the start, on a copy of the weights in
+    service; and decisions since the start without samples, because their reward is not known.
+    """
+    feedback_updates: _builtins.int
+    feedback_left_out: _builtins.int
     def __init__(
         self,
         *,
@@ -169,10 +178,13 @@ class Learning(_message.Message):
         change: _builtins.float | None = ...,
         ci95: _builtins.float | None = ...,
         problem: _builtins.str = ...,
+        feedback_samples: _builtins.int = ...,
+        feedback_updates: _builtins.int = ...,
+        feedback_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "change", b"change", "ci95", b"ci95"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "attempts", b"attempts", "change", b"change", "ci95", b"ci95", "history_bytes", b"history_bytes", "history_jobs", b"history_jobs", "last_attempt_s", b"last_attempt_s", "last_reason", b"last_reason", "last_result", b"last_result", "outcomes_refused", b"outcomes_refused", "problem", b"problem", "promotions", b"promotions", "training", b"training", "weights_sha256", b"weights_sha256", "weights_since_s", b"weights_since_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "attempts", b"attempts", "change", b"change", "ci95", b"ci95", "feedback_left_out", b"feedback_left_out", "feedback_samples", b"feedback_samples", "feedback_updates", b"feedback_updates", "history_bytes", b"history_bytes", "history_jobs", b"history_jobs", "last_attempt_s", b"last_attempt_s", "last_reason", b"last_reason", "last_result", b"last_result", "outcomes_refused", b"outcomes_refused", "problem", b"problem", "promotions", b"promotions", "training", b"training", "weights_sha256", b"weights_sha256", "weights_since_s", b"weights_since_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__change: _TypeAlias = _typing.Literal["change"]  # noqa: Y015
     _WhichOneofArgType__change: _TypeAlias = _typing.Literal["_change", b"_change"]  # noqa: Y015

@@ -1,10 +1,12 @@
 """The process of one attempt: train on replays of the history from the weights in service, and compare on its newest part.
 
+With `--rounds 0` it does not train: the candidate is there, learned from the cluster's own rewards (`feedback`).
+
     python -P -m policies.learned.dl2.learning.attempt --parent PID --memory-mib M ... (the fields of `Arguments`)
 
-runs in the attempt's folder, where the server has put `parent/` (the weights in service) and `cluster.toml`. It leaves there
-`history.csv` and `training.csv` (the replays of the comparison and of the training), `training/` (a policy training; the
-candidate is in its `best/`) and, last, `result.json`.
+runs in the attempt's folder, where the server has put `parent/` (the weights in service), `cluster.toml` and, without rounds, the
+candidate in `training/`. It leaves there `history.csv` and `training.csv` (the replays of the comparison and of the training),
+`training/` (a policy training; the candidate is in its `best/`) and, last, `result.json`.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Arguments:
     compared: int
     """Comparisons of earlier attempts."""
     rounds: int
+    """Rounds of reinforcement learning on replays; 0: the candidate is in `training/`."""
     history: Path
     oldest: float
     """Jobs that ended before this Unix time are not used."""
@@ -121,7 +124,8 @@ def _attempt(asked: Arguments) -> AttemptResult:
     Path(_REPLAY).write_text(replay.csv, encoding="utf-8")
     Path(_TRAINED_ON).write_text(replay.training_csv, encoding="utf-8")
     parent = _card(Path(PARENT))
-    _train(asked, parent, replay)
+    if asked.rounds:
+        _train(asked, parent, replay)
     compared = _compare(replay)
     change = compared.evaluation.changes[compared.candidate]
     found = AttemptResult(
@@ -136,8 +140,8 @@ def _attempt(asked: Arguments) -> AttemptResult:
     )
     found = _checked(found, asked.compared)
     if found.result != PROMOTED:
-        return found
-    card = _with_origin(_card(Path(TRAINING)), parent, replay, found, asked.compared)
+        return found if asked.rounds else replace(found, reason=f"learned from the cluster's rewards: {found.reason}")
+    card = _with_origin(_card(Path(TRAINING)), parent, replay, found, asked)
     arrays, _ = weights.load(Path(TRAINING, "best"), card.system, system=card.system, encoder=card.encoder)
     return replace(found, candidate=weights.save(Path(TRAINING, "best"), card.system, arrays, card).weights_sha256)
 
@@ -214,22 +218,29 @@ def _card(folder: Path) -> ModelCard:
     return ModelCard.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
-def _with_origin(card: ModelCard, parent: ModelCard, replay: Replay, found: AttemptResult, compared: int) -> ModelCard:
+def _with_origin(
+    card: ModelCard, parent: ModelCard, replay: Replay, found: AttemptResult, asked: Arguments
+) -> ModelCard:
     """Return the card with the weights' parent, the range of the data, and the result of the comparison."""
     first, last = (
         datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (replay.first_s, replay.last_s)
     )
     assert found.change is not None and found.ci95 is not None
+    data = f"this cluster's history, submitted from {first} to {last}: {card.data}"
+    if not asked.rounds:
+        data = (
+            f"rewards of this cluster, compared on its history, submitted from {first} to {last}; before: {card.data}"
+        )
     return replace(
         card,
         recipe={**card.recipe, "parent": parent.weights_sha256},
-        data=f"this cluster's history, submitted from {first} to {last}: {card.data}",
+        data=data,
         results={
             **card.results,
             "change": found.change,
             "change_ci95": found.ci95,
             "windows": found.windows,
-            "comparison": compared + 1,
+            "comparison": asked.compared + 1,
         },
     )
 

@@ -19,6 +19,7 @@ from policies.learned.dl2.learning.progress import Progress
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS, FEWEST_WINDOWS
 from policies.learned.dl2.learning.result import FAILED, PROMOTED, STOPPED, AttemptResult
 from policies.learned.dl2.learning.settings import LearnSettings
+from policies.learned.evaluation.promotion import BEST
 
 log = structlog.get_logger("policy.learning")
 
@@ -112,10 +113,18 @@ class Attempts:
             )
         return young >= FEWEST_JOBS
 
-    def begin(self, history: History, cluster: str, copy_parent: Callable[[Path], str]) -> None:
+    def begin(
+        self,
+        history: History,
+        cluster: str,
+        copy_parent: Callable[[Path], str],
+        save_candidate: Callable[[Path], None] | None = None,
+    ) -> None:
         """Start an attempt on a cluster of that shape; `copy_parent` writes the weights in service to a folder and returns their
-        digest. A failure counts as an attempt. Raises PolicyError and OSError.
+        digest. With `save_candidate`, which writes other weights to a folder, these are compared; without, the process trains
+        on replays. A failure counts as an attempt. Raises PolicyError and OSError.
         """
+        settings = self._settings
         self.new_jobs = 0
         self._newest_s = history.newest_s
         self._begun_s = self._now()
@@ -124,7 +133,10 @@ class Attempts:
             self._folder.mkdir(mode=0o700)
             (self._folder / CLUSTER).write_text(cluster, encoding="utf-8")
             self._parent = copy_parent(self._folder / PARENT)
-            self._attempt = self._start(self._folder, self._settings, history.path, self.progress)
+            if save_candidate is not None:
+                settings = replace(settings, rounds=0)
+                save_candidate(self._folder / TRAINING / BEST)
+            self._attempt = self._start(self._folder, settings, history.path, self.progress)
         except Exception as error:
             self.note(self._ended(FAILED, f"it could not begin: {error}"))
             raise

@@ -20,7 +20,9 @@ from policies.errors import TrainingError
 from policies.learned.dl2.learning.record import LONGEST_LINE, JobRecord
 from policies.learned.weights.files import write_whole
 
-FORMAT = b"headway-dl2-history 1\n"
+FORMAT = b"headway-dl2-history 2\n"
+_FORMATS = (FORMAT, b"headway-dl2-history 1\n")
+"""Formats that are read. Those before the first have no shares of trainings (`record`); such a file is written anew."""
 MOST_BYTES = 64 << 20
 """Bytes of the file that are read; of a longer file those at the end."""
 _SPARE = 1.25
@@ -54,7 +56,7 @@ def read_history(path: Path) -> tuple[list[JobRecord], int]:
         return [], 0
     with file:
         first = file.readline(LONGEST_LINE)
-        if first != FORMAT and first != FORMAT[: len(first)]:
+        if not any(form.startswith(first) for form in _FORMATS):
             raise TrainingError(
                 f"{path}: begins with {first[:40]!r}, not with {FORMAT.decode().strip()!r}; move it away, or use the Headway "
                 "that wrote it"
@@ -170,7 +172,7 @@ class History:
             size -= len(lines[first])
             first += 1
         present = _stamp_of(self.path)
-        if present is None or present.size != size:
+        if present is None or present.size != size or not self._has_present_format():
             write_whole(self.path, FORMAT + b"".join(lines[first:]))
         self.jobs, self.size, self.newest_s = len(lines) - first, size, 0.0
         self._recent.clear()
@@ -178,6 +180,10 @@ class History:
         for record in records[first:]:
             self._note(record)
         self._stamp = _stamp_of(self.path)
+
+    def _has_present_format(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.readline(LONGEST_LINE) == FORMAT
 
     def _write(self, descriptor: int, content: bytes) -> None:
         left = memoryview(content)

@@ -15,6 +15,7 @@ from policies.model import ClusterState
 
 _MOST = 20_000
 """Jobs with notes; beyond that those go that have not been seen for longest."""
+_COMPLETED = "COMPLETED"
 _FUTURE_S = 3600.0
 """Time by which clocks may differ: an end further ahead is refused."""
 
@@ -36,6 +37,10 @@ class _Note:
     """Its service then."""
     seconds: dict[int, float] = field(default_factory=dict)
     """Service by size, up to then."""
+    progress: float = math.nan
+    """Share of its training that it had made then, by its reported steps; NaN: none were reported yet."""
+    shares: dict[int, float] = field(default_factory=dict)
+    """The part of it by size."""
 
 
 class JobNotes:
@@ -69,6 +74,8 @@ class JobNotes:
                 self._notes[job_id] = note
             self._notes.move_to_end(job_id)
             _spend(note, service_s)
+            if jobs.progress is not None:
+                _advance(note, float(jobs.progress[row]))
             note.size = size
         while len(self._notes) > _MOST:
             self._notes.popitem(last=False)
@@ -84,6 +91,8 @@ class JobNotes:
             note = _Note(outcome.submit_time_s, outcome.num_gpus, outcome.num_gpus, outcome.num_gpus)
             note.size = outcome.num_gpus
         _spend(note, outcome.service_s)
+        if outcome.final_state == _COMPLETED and not math.isnan(note.progress):
+            _advance(note, 1.0)
         seconds = few_sizes(note.seconds)
         return JobRecord(
             job_id=outcome.job_id,
@@ -98,6 +107,7 @@ class JobNotes:
             service_s=math.fsum(spent for _, spent in seconds),
             sizes=seconds,
             final_state=outcome.final_state,
+            shares=few_sizes(note.shares),
         )
 
 
@@ -106,6 +116,19 @@ def _spend(note: _Note, service_s: float) -> None:
     if service_s > note.service_s:
         note.seconds[note.size] = note.seconds.get(note.size, 0.0) + service_s - note.service_s
         note.service_s = service_s
+
+
+def _advance(note: _Note, progress: float) -> None:
+    """Count the training since the last state for the size of the job. Steps that are made again after a stop do not count."""
+    if math.isnan(progress) or progress <= note.progress:
+        return
+    before = note.progress
+    if math.isnan(before):
+        # The first report has all steps so far. Of a job that had several sizes, it is not known in which it made them.
+        before = 0.0 if len(note.seconds) <= 1 else progress
+    gained = progress - before
+    note.shares[note.size] = note.shares.get(note.size, 0.0) + gained
+    note.progress = progress
 
 
 def _mean_size(attained_gpu_s: float, service_s: float, size: int) -> int:

@@ -1,7 +1,9 @@
 """Continued learning beside the decisions: a thread that keeps the history, and a process that trains.
 
     each second: note running jobs, append ended jobs to the history; serve other weights if an operator has changed them
-    when an attempt is due: copy the weights in service, start the process
+    each slot: a gradient step from the cluster's rewards, on a copy of the weights in service
+    when an attempt is due: copy the weights in service, start the process, which compares the copy that has learned from rewards,
+    or one that it trains on replays, in turns
     when it has ended: promote its weights if the interval of the change of the average JCT is below zero
 
 The thread of the decisions only puts states and outcomes into queues, and reads one reference to the weights.
@@ -20,9 +22,11 @@ import structlog
 
 from policies.api import LearningStatus, Outcome
 from policies.errors import PolicyError, TrainingError
+from policies.learned.dl2.division import Step
 from policies.learned.dl2.learning.attempt_process import AttemptProcess, StartAttempt
 from policies.learned.dl2.learning.attempts import Attempts
 from policies.learned.dl2.learning.cluster_shape import shape_of
+from policies.learned.dl2.learning.feedback.feedback import Feedback
 from policies.learned.dl2.learning.history import History
 from policies.learned.dl2.learning.job_notes import JobNotes
 from policies.learned.dl2.learning.record import JobRecord
@@ -56,11 +60,12 @@ class ContinuedLearning:
         weights: Weights,
         swap: Callable[[Weights], None],
         *,
+        slot_s: float,
         start: StartAttempt = AttemptProcess,
         now: Callable[[], float] = time.time,
         cycle_s: float = CYCLE_S,
     ) -> None:
-        """`weights` are in service now; `swap` puts others into service."""
+        """`weights` are in service now; `swap` puts others into service; `slot_s` is the length of a slot."""
         self._settings = settings
         self._service = service
         self._weights = weights
@@ -71,7 +76,10 @@ class ContinuedLearning:
         self._notes = JobNotes()
         self._history = History(settings.folder / _HISTORY, settings.limits)
         self._attempts = Attempts(settings, start, now)
-        self._states: deque[ClusterState] = deque(maxlen=_MOST_STATES)
+        self._feedback = Feedback(slot_s, weights)
+        self._by_feedback = False
+        """True if the last attempt compared the copy that has learned from rewards."""
+        self._states: deque[tuple[ClusterState, tuple[Step, ...]]] = deque(maxlen=_MOST_STATES)
         self._outcomes: deque[Outcome] = deque()
         self._refused = 0
         self._shape = ""
@@ -94,9 +102,9 @@ class ContinuedLearning:
         if self._thread.ident is not None:
             self._thread.join(_END_S)
 
-    def see(self, state: ClusterState) -> None:
-        """Note a state that a decision was made on."""
-        self._states.append(state)
+    def see(self, state: ClusterState, steps: tuple[Step, ...] = ()) -> None:
+        """Note a state that a decision was made on, and the agent's actions; none if the agent did not decide."""
+        self._states.append((state, steps))
 
     def learn(self, outcome: Outcome) -> None:
         """Note the end of a job. When the thread is far behind, it is lost and counted."""
@@ -114,6 +122,9 @@ class ContinuedLearning:
             history_jobs=self._history.jobs,
             history_bytes=self._history.size,
             outcomes_refused=self._refused,
+            feedback_samples=len(self._feedback.memory),
+            feedback_updates=self._feedback.updates,
+            feedback_left_out=self._feedback.decisions.left_out,
             problem=self._problem or self._attempts.waits_for,
         )
 
@@ -181,8 +192,9 @@ class ContinuedLearning:
     def _take_states(self) -> None:
         state: ClusterState | None = None
         while self._states:
-            state = self._states.popleft()
+            state, steps = self._states.popleft()
             self._notes.see(state)
+            self._feedback.see(state, steps)
         if state is not None:
             self._shape = shape_of(state)
 
@@ -197,6 +209,7 @@ class ContinuedLearning:
                 self._refused += 1
                 log.warning("outcome_refused", problem=str(error))
                 continue
+            self._feedback.ended(outcome)
             if record is not None:
                 records.append(record)
         if not records:
@@ -215,8 +228,15 @@ class ContinuedLearning:
         return self._weights.card.weights_sha256[:12]
 
     def _begin_attempt(self) -> None:
-        self._attempts.begin(self._history, self._shape, lambda folder: self._service.copy(self._weights, folder))
-        log.info("attempt_begins", jobs=self._history.jobs, weights=self._digest)
+        # In turns: neither way waits for the other, and each attempt has one candidate, so that it spends one comparison.
+        self._by_feedback = self._feedback.copy.has_changed and not self._by_feedback
+        self._attempts.begin(
+            self._history,
+            self._shape,
+            lambda folder: self._service.copy(self._weights, folder),
+            self._feedback.save_candidate if self._by_feedback else None,
+        )
+        log.info("attempt_begins", jobs=self._history.jobs, weights=self._digest, by_feedback=self._by_feedback)
 
     def _finish(self) -> None:
         """Promote the weights of the attempt if it has ended with better ones."""
@@ -228,11 +248,14 @@ class ContinuedLearning:
                 self._serve(self._service.promote(found.folder, found.result.candidate, self._weights))
             except (PolicyError, OSError) as error:
                 found = found.failed(str(error))
+        elif self._by_feedback and found.result.is_worse:
+            self._feedback.begin_with(self._weights)
         self._attempts.note(found.result)
         result = found.result
         log.info(
             "attempt_ended", result=result.result, reason=result.reason, change=result.change, ci95=result.ci95,
             windows=result.windows, jobs=result.jobs, took_s=round(result.took_s), weights=self._digest,
+            by_feedback=self._by_feedback,
         )  # fmt: skip
 
     def _follow_operator(self) -> None:
@@ -251,6 +274,7 @@ class ContinuedLearning:
     def _serve(self, weights: Weights) -> None:
         self._swap(weights)
         self._weights = weights
+        self._feedback.begin_with(weights)
         self._stamp = self._service.stamp()
 
     def _note_problem(self, problem: str) -> None:

@@ -14,12 +14,15 @@ from zlib import crc32
 from policies.documents import is_number, is_whole
 from policies.errors import TrainingError
 
+_SHARES = "shares"
 LONGEST_LINE = 4096
 """Bytes of a line; a longer one is refused."""
 _MOST_GPUS = 1_000_000
 _MOST_EPOCHS = 1e9
 _MOST_SIZES = 64
 """Sizes of one job that are recorded; of a job with more, the shortest are added to the next larger."""
+_LEAST_SHARE = 0.05
+"""Share of a training from which on the speed in a size counts as measured."""
 _MOST_S = 4e9
 """Maximum time, seconds since the Unix epoch (year 2096); nothing lasts longer."""
 _SLACK_S = 60.0
@@ -50,6 +53,9 @@ class JobRecord:
     """GPUs that decisions gave it, and the seconds of service in each size, by rising size."""
     final_state: str
     """COMPLETED, FAILED, ... as Slurm says it."""
+    shares: tuple[tuple[int, float], ...] = ()
+    """GPUs that it had, and the share of its training that it made in each size, by its reported steps and by rising size; empty:
+    not measured."""
 
     def __post_init__(self) -> None:
         """Raises TrainingError for values that no job has."""
@@ -65,6 +71,18 @@ class JobRecord:
     def gpu_s(self) -> float:
         """GPU seconds that it used."""
         return sum(gpus * seconds for gpus, seconds in self.sizes)
+
+    @property
+    def requested_s(self) -> float:
+        """Run time of what it trained at the size that it requested, seconds.
+
+        By its measured speed in that size; without one, its GPU seconds divided by the size, as if it scaled linearly.
+        """
+        seconds, shares = dict(self.sizes), dict(self.shares)
+        share = shares.get(self.num_gpus, 0.0)
+        if share >= _LEAST_SHARE and self.num_gpus in seconds:
+            return seconds[self.num_gpus] / share * min(sum(shares.values()), 1.0)
+        return self.gpu_s / self.num_gpus
 
     def to_line(self) -> bytes:
         """Return the line that `from_line` reads."""
@@ -84,17 +102,19 @@ class JobRecord:
         except (ValueError, RecursionError) as error:
             raise TrainingError(f"a line is not JSON: {error}") from error
         names = {each.name for each in fields(cls)}
-        if not isinstance(values, dict) or values.keys() != names:
+        # Lines of earlier versions have no shares.
+        if not isinstance(values, dict) or values.keys() | {_SHARES} != names:
             raise TrainingError("a line has other keys than this version knows")
         try:
             sizes = tuple((gpus, seconds) for gpus, seconds in values.pop("sizes"))
-            return cls(sizes=sizes, **values)
+            shares = tuple((gpus, share) for gpus, share in values.pop(_SHARES, ()))
+            return cls(sizes=sizes, shares=shares, **values)
         except (TypeError, ValueError) as error:
             raise TrainingError(f"a line has values of other types: {error}") from error
 
 
 def few_sizes(seconds: dict[int, float]) -> tuple[tuple[int, float], ...]:
-    """Return sizes and seconds for a record, by rising size, without empty ones."""
+    """Return sizes and seconds, or shares, for a record, by rising size, without empty ones."""
     sizes = sorted((gpus, spent) for gpus, spent in seconds.items() if spent > 0)
     while len(sizes) > _MOST_SIZES:
         place = min(range(len(sizes) - 1), key=lambda at: sizes[at][1])
@@ -138,4 +158,13 @@ def _problem_of_times(record: JobRecord) -> str:
         return f"sizes has {len(record.sizes)} entries, not 1 to {_MOST_SIZES}"
     if abs(sum(seconds for _, seconds in record.sizes) - record.service_s) > 1.0 + 1e-6 * record.service_s:
         return "the seconds of its sizes do not add up to service_s"
-    return ""
+    return _problem_of_shares(record)
+
+
+def _problem_of_shares(record: JobRecord) -> str:
+    if len(record.shares) > _MOST_SIZES:
+        return f"shares has {len(record.shares)} entries, more than {_MOST_SIZES}"
+    for gpus, share in record.shares:
+        if not (is_whole(gpus, 1, _MOST_GPUS) and is_number(share, 0.0, 1.0)):
+            return f"shares has {gpus!r} GPUs for {share!r} of its training"
+    return "shares add up to more than a training" if sum(share for _, share in record.shares) > 1.0 + 1e-6 else ""

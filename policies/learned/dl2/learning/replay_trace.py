@@ -1,7 +1,8 @@
 """The cluster's history as a trace, and as the workload of one attempt: jobs, cluster, and windows.
 
-A job's duration in the trace is its run time at the size that it asked for: its GPU seconds divided by that size. Jobs that ran
-in other sizes are thereby taken to scale linearly; the replay itself uses the speeds of its profiles.
+A job's duration in the trace is its run time at the size that it asked for (`JobRecord.requested_s`): by its measured speed in that
+size, or without one its GPU seconds divided by that size, as if it scaled linearly. The replay itself uses the speeds of its
+profiles for other sizes.
 
 There are two traces with the same jobs, so that the same jobs are held back in both: the comparison has the limits of the jobs'
 sizes, while in the training each job can run from one GPU on. There, the agent gives one worker after the other, and a job of
@@ -71,7 +72,7 @@ class Replay:
 
 def replay_of(records: Sequence[JobRecord]) -> Replay:
     """Return the trace of these jobs. It may have none."""
-    short = [record for record in records if record.gpu_s / record.num_gpus <= LONGEST_S]
+    short = [record for record in records if record.requested_s <= LONGEST_S]
     if not short:
         return Replay("", "", 0, len(records), _WINDOW, 0.0, 0.0, 0.0)
     rows = sorted(short, key=lambda record: (record.submit_time_s, record.job_id))
@@ -132,7 +133,7 @@ def _at_once(rows: Sequence[JobRecord]) -> float:
 
 
 def _row(record: JobRecord, number: int, first_s: float) -> tuple[object, ...]:
-    duration_s = max(record.gpu_s / record.num_gpus, _LEAST_S)
+    duration_s = max(record.requested_s, _LEAST_S)
     return (
         f"{number}-{record.job_id}",
         f"{record.submit_time_s - first_s:.3f}",

@@ -64,6 +64,11 @@ class AttemptResult:
         half = self.half_interval(compared)
         return self.change is not None and half is not None and self.change + half < 0
 
+    @property
+    def is_worse(self) -> bool:
+        """True if the whole 95 % interval of the change is above zero."""
+        return self.change is not None and self.ci95 is not None and self.change - self.ci95 > 0
+
     def to_json(self) -> bytes:
         """Return the text that `from_json` reads."""
         short = replace(self, reason=" ".join(self.reason.split())[:_LONGEST])

@@ -22,7 +22,8 @@ class LearnSettings:
     """Minimum time between the end of an attempt and the next, seconds."""
     limits: HistoryLimits
     rounds: int
-    """Rounds of reinforcement learning of an attempt; in the first, the value network learns alone."""
+    """Rounds of reinforcement learning of an attempt on replays; in the first, the value network learns alone. 0 in an attempt
+    that compares weights which are there already."""
     longest_s: float
     """Time after which an attempt is stopped, seconds."""
     memory_mib: int

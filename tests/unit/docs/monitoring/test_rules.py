@@ -114,7 +114,8 @@ async def test_every_metric_of_the_queue_and_of_health_is_on_a_dashboard(tmp_pat
     left_out = {
         "headway_policy_weights_info", "headway_policy_weights_timestamp_seconds", "headway_policy_history_bytes",
         "headway_policy_outcomes_refused_total", "headway_policy_learning_last_attempt_timestamp_seconds",
-        "headway_policy_outcomes_lost_total",
+        "headway_policy_outcomes_lost_total", "headway_policy_feedback_samples",
+        "headway_policy_feedback_updates_total", "headway_policy_feedback_left_out_total",
         "headway_policy_learning_last_result", "headway_policy_learning_change", "headway_policy_learning_change_ci95",
     }  # fmt: skip
 

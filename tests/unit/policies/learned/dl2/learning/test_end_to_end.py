@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from policies.api import LearningStatus, Outcome
 from policies.errors import PolicyServerError
+from policies.learned.dl2.learning.feedback.network_copy import CRITIC_UPDATES, FEEDBACK_UPDATES
 from policies.learned.dl2.learning.history import FORMAT, read_history
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS
 from policies.learned.dl2.learning.result import NOT_BETTER, PROMOTED
@@ -35,6 +36,8 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 pytestmark = pytest.mark.timeout(1200)  # processes that import torch and simulate, on a machine that others use too
 
 STATE = cluster([Node(4)] * 2, [Job(gpus=1, sizes=(1, 8), training=(20.0, 0.0)) for _ in range(12)], time_s=time.time())
+
+SLOT_S = 60.0
 
 
 class Server:
@@ -85,7 +88,7 @@ async def serving(folder: Path, *argv: str, **env: str) -> AsyncIterator[Server]
                     return bool(await client.describe(1.0))
                 return False
 
-            await eventually(up, within_s=120.0)
+            await eventually(up, within_s=300.0)
             yield Server(process, client)
 
 
@@ -190,6 +193,67 @@ def _found(learn: Path, *, none: bool = False):  # type: ignore[no-untyped-def] 
         return bool(attempt_of(learn)) != none
 
     return check
+
+
+async def learn_from_rewards(server: Server, begun_s: float) -> LearningStatus:
+    """Decide about jobs that make progress, a slot after the other, until a copy of the weights has learned a policy from it."""
+    status = await server.status()
+    for number in range(1, 2000):
+        share = min(number / 500, 0.99)
+        jobs = [
+            Job(gpus=1, sizes=(1, 8), training=(20.0, share), occupied={row // 4: 1} if row < 8 else None)
+            for row in range(12)
+        ]
+        await server.decide(cluster([Node(4)] * 2, jobs, sequence=number, time_s=begun_s + SLOT_S * number))
+        await asyncio.sleep(0.08)  # the server keeps 16 states for its thread, which comes each second
+        if number % 20 == 0:
+            status = await server.status()
+            if status.feedback_updates > CRITIC_UPDATES + 5:
+                break
+    return status
+
+
+async def test_a_copy_of_the_weights_learns_from_rewards_of_live_decisions(tmp_path: Path) -> None:
+    learn = tmp_path / "learn"
+    policy = f"dl2:learn={learn},round_s={SLOT_S}"
+    async with serving(tmp_path, *serve_command(policy, f"unix://{tmp_path / 'policy.sock'}")) as server:
+        before = (await server.status()).weights_sha256
+        status = await learn_from_rewards(server, time.time() - 1e5)
+        assert status.feedback_updates > CRITIC_UPDATES
+        assert status.feedback_samples >= 64
+        assert (status.weights_sha256, status.attempts) == (before, 0)
+        # a job without progress and estimate makes rewards unknown
+        unknown = cluster([Node(4)] * 2, [Job(gpus=1, sizes=(1, 8), occupied={0: 1})] * 2, time_s=time.time())
+        await server.decide(unknown)
+        await server.decide(cluster([Node(4)] * 2, [Job(gpus=1, sizes=(1, 8))], time_s=time.time() + SLOT_S))
+
+        async def left_out() -> bool:
+            await asyncio.sleep(0.1)
+            return (await server.status()).feedback_left_out > 0
+
+        await eventually(left_out, within_s=60.0)
+
+
+@pytest.mark.slow
+async def test_the_copy_is_compared_and_promoted_only_if_it_is_better(tmp_path: Path) -> None:
+    learn = tmp_path / "learn"
+    policy = f"dl2:learn={learn},learn_every_s=0,round_s={SLOT_S}"
+    async with serving(tmp_path, *serve_command(policy, f"unix://{tmp_path / 'policy.sock'}")) as server:
+        before = (await server.status()).weights_sha256
+        await learn_from_rewards(server, time.time() - 1e5)
+        await server.learn(outcomes(FEWEST_JOBS + 10, time.time() - 1e5))
+        status = await server.until("attempts", 1)
+        # its weights were compared as they are, without a training on replays
+        assert status.change is not None, status
+        assert not (learn / "attempt" / "training" / "events").exists()
+        card = weights.load(learn / "attempt" / "training" / "best", "dl2", system="dl2", encoder=ENCODER)[1]
+        updates = card.recipe[FEEDBACK_UPDATES]
+        assert isinstance(updates, int) and updates > 0
+        if status.last_result == PROMOTED:
+            assert status.weights_sha256 == card.weights_sha256
+        else:
+            assert status.last_reason.startswith("learned from the cluster's rewards: ")
+            assert (status.last_result, status.weights_sha256) == (NOT_BETTER, before)
 
 
 @pytest.mark.slow

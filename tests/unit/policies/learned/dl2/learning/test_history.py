@@ -6,7 +6,7 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,10 +98,25 @@ def test_a_file_that_was_cut_in_its_first_line_begins_anew(tmp_path: Path, begin
 
 def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "history.log"
-    path.write_bytes(b"headway-dl2-history 2\n")
+    path.write_bytes(b"headway-dl2-history 9\n")
     with pytest.raises(TrainingError, match=r"begins with .* move it away"):
         opened(path)
-    assert path.read_bytes() == b"headway-dl2-history 2\n"
+    assert path.read_bytes() == b"headway-dl2-history 9\n"
+
+
+def test_a_file_of_the_version_before_is_continued_in_the_present_one(tmp_path: Path) -> None:
+    path = tmp_path / "history.log"
+    lines = []
+    for record in records(3):  # they had no shares
+        text = json.dumps({key: value for key, value in asdict(record).items() if key != "shares"}).encode()
+        lines.append(b"%08x %s\n" % (crc32(text), text))
+    for content in ([], lines):
+        path.write_bytes(FORMAT.replace(b" 2", b" 1") + b"".join(content))
+        history = opened(path)
+        assert (history.jobs, history.refused) == (len(content), 0)
+        assert path.read_bytes().startswith(FORMAT)
+    history.append([RECORD])
+    assert read_history(path) == ([*records(3), RECORD], 0)
 
 
 def test_a_file_that_was_cut_by_another_program_is_continued(tmp_path: Path) -> None:
@@ -141,10 +156,10 @@ def test_a_file_of_another_version_is_not_overwritten_by_the_next_job(tmp_path: 
     path = tmp_path / "history.log"
     history = opened(path)
     history.append(records(3))
-    path.write_bytes(b"headway-dl2-history 2\n")
+    path.write_bytes(b"headway-dl2-history 9\n")
     with pytest.raises(TrainingError, match="move it away"):
         history.append([RECORD])
-    assert path.read_bytes() == b"headway-dl2-history 2\n"
+    assert path.read_bytes() == b"headway-dl2-history 9\n"
 
 
 def test_a_file_of_many_bytes_is_seldom_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,10 +18,10 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 NOW_S = 1e6
 
 
-def running(size: int, service_s: float, gpu_s: float = 0.0) -> ClusterState:
+def running(size: int, service_s: float, gpu_s: float = 0.0, progress: float = 0.5) -> ClusterState:
     """A state with one job, which asks for 2 GPUs and has so many."""
     placed = Job(
-        gpus=2, sizes=(1, 8), occupied={0: size}, service_s=service_s, attained_gpu_s=gpu_s, training=(20.0, 0.5)
+        gpus=2, sizes=(1, 8), occupied={0: size}, service_s=service_s, attained_gpu_s=gpu_s, training=(20.0, progress)
     )
     return cluster([Node(8)], [placed])
 
@@ -48,6 +49,35 @@ def test_service_counts_for_the_size_of_its_time() -> None:
         1000.0,
     )
     assert not len(notes)
+
+
+def test_what_it_trained_counts_for_the_size_of_its_time_and_gives_its_run_time_at_the_requested_size() -> None:
+    notes = JobNotes()
+    # given a job that trains 30 % with 4 GPUs in 200 s, goes on with 2, and makes some steps again
+    for size, service_s, progress in ((4, 0.0, math.nan), (4, 100.0, 0.2), (2, 200.0, 0.3), (2, 300.0, 0.25)):
+        notes.see(running(size, service_s, progress=progress))
+    record = ended(notes, 900.0)
+    assert record is not None
+    assert record.shares == ((2, pytest.approx(0.7)), (4, pytest.approx(0.3)))
+    # then the whole of it would take 1000 s with the 2 GPUs that it asked for; by its GPU seconds it would be 1100 s
+    assert record.sizes == ((2, 700.0), (4, 200.0))
+    assert record.requested_s == pytest.approx(1000.0)
+    assert replace(record, shares=()).requested_s == pytest.approx(1100.0)
+    # of a job that failed, what it trained is replayed
+    for size, service_s, progress in ((2, 0.0, 0.0), (2, 500.0, 0.5)):
+        notes.see(running(size, service_s, progress=progress))
+    failed = ended(notes, 500.0, final_state="FAILED")
+    assert failed is not None
+    assert failed.requested_s == pytest.approx(500.0)
+
+
+def test_the_first_report_of_a_job_that_had_several_sizes_counts_for_none() -> None:
+    notes = JobNotes()
+    for size, service_s, progress in ((4, 0.0, math.nan), (2, 100.0, math.nan), (2, 200.0, 0.6), (2, 300.0, 0.8)):
+        notes.see(running(size, service_s, progress=progress))
+    record = ended(notes, 400.0, final_state="CANCELLED")
+    assert record is not None
+    assert record.shares == ((2, pytest.approx(0.2)),)
 
 
 def test_after_a_restart_the_time_before_counts_for_the_mean_size() -> None:

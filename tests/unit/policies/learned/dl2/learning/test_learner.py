@@ -13,6 +13,7 @@ import pytest
 
 from policies.errors import TrainingError
 from policies.learned.dl2.learning.attempts import NEW_JOBS
+from policies.learned.dl2.learning.feedback.network_copy import CRITIC_UPDATES, FEEDBACK_UPDATES
 from policies.learned.dl2.learning.history import FORMAT, HistoryLimits, read_history
 from policies.learned.dl2.learning.learner import ContinuedLearning
 from policies.learned.dl2.learning.progress import Progress
@@ -42,8 +43,11 @@ class Scripted:
         self.result: AttemptResult | bytes | None = None
         self.factor = 2.0
         self.error: OSError | None = None
+        self.rounds: list[int] = []
+        """Rounds of each start; 0: the candidate is there already."""
 
     def start(self, folder: Path, settings: LearnSettings, history: Path, _progress: Progress) -> Scripted:
+        self.rounds.append(settings.rounds)
         if self.error is not None:
             raise self.error
         assert len(read_history(history)[0]) >= FEWEST_JOBS
@@ -92,6 +96,7 @@ class World:
             service(self.folder),
             weights,
             self.served.append,
+            slot_s=1200.0,
             start=self.process.start,
             now=lambda: self.now_s,
         )
@@ -104,6 +109,12 @@ class World:
             self.learner.learn(replace(outcome, finish_time_s=min(outcome.finish_time_s, self.now_s)))
         self.count += count
         self.learner.cycle()
+        return self
+
+    def feedback(self) -> World:
+        """Let the copy make a step that changes its policy network, as if it had samples enough."""
+        copy = self.learner._feedback.copy
+        copy.updates = max(copy.updates, CRITIC_UPDATES) + 1
         return self
 
     @property
@@ -150,6 +161,51 @@ def test_an_attempt_begins_when_there_is_enough_history_and_then_once_a_day(worl
     world.jobs(0)
     assert world.learner.status().attempts == 2
     assert len(world.process.starts) == 2
+
+
+def test_what_was_learned_from_rewards_and_what_replays_teach_are_compared_in_turns(world: World) -> None:
+    worse = replace(BETTER, result=NOT_BETTER, reason="worse", change=0.1, ci95=0.2)
+    rounds = world.settings.rounds
+    for number, expected in enumerate((rounds, 0, rounds, 0)):
+        # given that the copy had no updates from rewards before the first attempt, and then more in each turn
+        if number:
+            world.feedback()
+        world.now_s += DAY_S
+        world.jobs(NEW_JOBS if number else FEWEST_JOBS)
+        assert world.process.rounds[number:] == [expected]
+        candidate_there = (world.process.starts[-1] / "training" / "best" / "dl2.json").exists()
+        assert candidate_there == (expected == 0)
+        world.process.ends(replace(worse, ended_s=world.now_s))
+        world.jobs(0)
+    # when the copy has not changed since it was compared, no attempt is lost on it
+    for _ in range(2):
+        world.now_s += DAY_S
+        world.jobs(NEW_JOBS)
+        world.process.ends(replace(worse, ended_s=world.now_s))
+        world.jobs(0)
+    assert world.process.rounds[-2:] == [rounds, rounds]
+
+
+@pytest.mark.parametrize(("change", "stays"), [(0.1, True), (0.3, False)])
+def test_a_copy_that_is_clearly_worse_begins_anew(world: World, change: float, *, stays: bool) -> None:
+    copy = world.feedback().learner._feedback.copy
+    world.jobs(FEWEST_JOBS)
+    world.process.ends(replace(BETTER, result=NOT_BETTER, reason="worse", change=change, ci95=0.2, ended_s=world.now_s))
+    world.jobs(0)
+    assert (world.learner._feedback.copy is copy) == stays
+
+
+def test_a_better_copy_is_promoted_and_the_next_one_begins_with_it(world: World) -> None:
+    copy = world.feedback().learner._feedback.copy
+    world.jobs(FEWEST_JOBS)
+    (folder,) = world.process.starts
+    there = service(folder / "training").load().card
+    assert there.recipe[FEEDBACK_UPDATES] == 1
+    world.process.ends(BETTER)
+    world.jobs(0)
+    assert world.result == (PROMOTED, "")
+    assert world.learner._feedback.copy is not copy
+    assert world.learner._feedback.copy._card == world.served[-1].card
 
 
 def test_jobs_that_ended_too_long_ago_do_not_make_an_attempt_due(world: World) -> None:
@@ -318,7 +374,7 @@ def test_a_folder_that_another_server_uses_is_left_alone_and_tried_again(tmp_pat
 
 def test_a_history_of_another_version_stops_the_learning_alone(tmp_path: Path) -> None:
     (tmp_path / "learn").mkdir()
-    (tmp_path / "learn" / "history.log").write_bytes(FORMAT.replace(b"1", b"9"))
+    (tmp_path / "learn" / "history.log").write_bytes(FORMAT.replace(b" 2", b" 9"))
     policy = Dl2(learn=str(tmp_path / "learn"))
     assert policy._learning is not None
     policy._learning._cycle_s = 0.01
