@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +17,22 @@ from tests.parity.cases import ALL, SUBJECTS
 from tests.parity.cases.known import KNOWN
 from tests.parity.play.records import parse
 from tests.parity.play.scripts import Written, batch_script
+from tests.parity.play.side import Side
 from tests.parity.world import PARTITIONS, UNMANAGED, WORLDS, Lot
 
 LIMITS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+class BusyHeadway:
+    """A Headway whose commands take too long."""
+
+    def headway(self, *words: str, check: bool) -> subprocess.CompletedProcess[str]:
+        raise subprocess.TimeoutExpired(words, 60.0)
+
+
+def test_on_a_busy_machine_an_explanation_that_takes_too_long_is_missing() -> None:
+    side = Side(cast(Any, None), WORLDS["main"], cast(Any, None), cast(Any, BusyHeadway()), accounting=False)
+    assert side.why_of("7") == ""
 
 
 def test_there_are_enough_cases_and_each_has_a_name_of_its_own() -> None:

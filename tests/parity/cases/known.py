@@ -30,4 +30,10 @@ KNOWN: Sequence[Limit] = (
     Limit("In a partition with `DefMemPerGPU`", ("environment", "step"), ("partition-memory-per-gpu",)),
     Limit("takes longer than expected delays it", ("start", "order"), ("order-large-is-not-starved",)),
     Limit("of a reservation that has yet to begin starts later", ("start",), ("reservation-later",)),
+    Limit(
+        "starts with one node's share of its tasks",
+        (*SHAPE, "state", "output", "exit status"),
+        ("ntasks-per-gpu",),
+        ("24.11",),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -50,19 +51,23 @@ class Side:
                 done.result()
         return self._with_accounting(outcomes) if self.accounting else outcomes
 
+    def why_of(self, job_id: str) -> str:
+        """Return the sentence of `headway why`; empty if there is none, also because the command takes too long."""
+        if self.headway is None:
+            return ""
+        try:
+            answer = self.headway.headway("why", job_id, "--json", check=False)
+        except subprocess.TimeoutExpired:  # a job without an explanation is worse, and its case is played again
+            return ""
+        return str(json.loads(answer.stdout)["sentence"]) if answer.returncode == 0 else ""
+
     def _play_on(self, lot: Lot, queue: SimpleQueue[Case], outcomes: dict[str, CaseOutcome]) -> None:
         while True:
             try:
                 case = queue.get_nowait()
             except Empty:
                 return
-            outcomes[case.name] = Player(self.cluster, self.watch, lot, case, explain=self._why).play()
-
-    def _why(self, job_id: str) -> str:
-        if self.headway is None:
-            return ""
-        answer = self.headway.headway("why", job_id, "--json", check=False)
-        return str(json.loads(answer.stdout)["sentence"]) if answer.returncode == 0 else ""
+            outcomes[case.name] = Player(self.cluster, self.watch, lot, case, explain=self.why_of).play()
 
     def _with_accounting(self, outcomes: dict[str, CaseOutcome]) -> dict[str, CaseOutcome]:
         known = fields_of(self.cluster)
