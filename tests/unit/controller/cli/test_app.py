@@ -201,6 +201,19 @@ async def test_report_shows_what_became_of_a_job(folder):
     )
 
 
+def test_a_report_of_a_job_that_has_not_run_says_so(capsys):
+    message = pb.JobSummary(
+        job_id="7", user="ann", name="bert", state="waiting", submit_time_s=1e9, wait_s=60, gpu_hours=0.0, steps=0
+    )
+    show_report(message)
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line)
+    assert lines["ran"] == "not yet"
+    assert "trained" not in lines
+    message.end_time_s = 1e9 + 60
+    show_report(message)
+    assert "ran      0 s, 0 GPU hours" in capsys.readouterr().out
+
+
 def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     message = pb.JobSummary(
         job_id="7", user="ann", name="bert", state="ended", slurm_state="COMPLETED", submit_time_s=1e9, end_time_s=1e9 + 9000,
