@@ -57,7 +57,10 @@ def _has_run(found: admin_pb2.JobSummary) -> bool:
 
 
 def _waited(found: admin_pb2.JobSummary) -> str:
-    parts = ", ".join(f"{duration(wait.wait_s)} {wait.why}" for wait in found.waits if wait.wait_s >= 1)
+    waits = [wait for wait in found.waits if wait.wait_s >= 1]
+    if len(waits) == 1:
+        return f"{duration(found.wait_s)} {waits[0].why}"
+    parts = ", ".join(f"{duration(wait.wait_s)} {wait.why}" for wait in waits)
     return duration(found.wait_s) + (f": {parts}" if parts else "")
 
 

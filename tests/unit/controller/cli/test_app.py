@@ -226,7 +226,7 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     )  # fmt: skip
     show_report(message)
     lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line)
-    assert lines["waited"] == "17 min: 15 min for GPUs"
+    assert lines["waited"] == "17 min for GPUs"
     assert lines["ran"] == "2 h 13 min, 17.8 GPU hours; 1 stop cost 41 s"
     assert lines["trained"] == "at least 43200 steps, 5.4 steps/s on average"
     assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
@@ -235,9 +235,11 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
         "it lost 25% of its speed",
     )
     assert lines["energy"] == "16.4 kWh of its GPUs"
+    message.waits.append(pb.ReportedWait(why="held by its user", wait_s=60))
     message.energy_kwh, message.gpu_hours = 1640.0, 3456.0
     show_report(message)
     assert "3456 GPU hours" in (large := capsys.readouterr().out)
+    assert "17 min: 15 min for GPUs, 60 s held by its user" in large
     assert "1640 kWh" in large
 
 
