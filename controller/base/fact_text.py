@@ -36,6 +36,10 @@ class ShownFact:
     """Seconds since the Unix epoch; None: the fact is not a time."""
 
 
+_NO_REASON = "None"
+"""Slurm's reason of a job that waits for nothing."""
+
+
 def is_time(name: str) -> bool:
     """Return whether facts of this name are times, by the name alone."""
     return name.endswith(_TIMES) or name in _STAGES
@@ -48,7 +52,7 @@ def is_duration(name: str) -> bool:
 
 def shown_fact(name: str, value: str) -> ShownFact | None:
     """Return the fact as people read it; None if it is for programs only, or empty."""
-    if name.startswith(_HIDDEN) or not value:
+    if name.startswith(_HIDDEN) or not value or (name == "slurm_reason" and value == _NO_REASON):
         return None
     label = name.replace("_", " ")
     number = _number(value) if name.endswith(_SECONDS) else None

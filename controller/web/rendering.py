@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from controller.base.start_text import start_range
-from controller.base.text import clock_time, count, duration, gpu_hours, three_digits
+from controller.base.text import capitalized, clock_time, count, duration, gpu_hours, three_digits
 from controller.web.page_error import PageError
 from controller.web.settings import WebSettings
 from policies.serving.runtime.version import VERSION
@@ -56,6 +56,7 @@ class Renderer:
             percent=lambda share: _UNKNOWN if share is None else f"{share:.0%}",
             digits=lambda value: _UNKNOWN if value is None else three_digits(value),
             gpu_hours=gpu_hours,
+            sentence=capitalized,
             many=count,
             starts_in=lambda start, now_s: start_range(start.earliest_s, start.latest_s, now_s),
         )

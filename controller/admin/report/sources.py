@@ -13,7 +13,7 @@ from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmError
 from controller.profiles.reader import ProfileStoreError
 from controller.slurm.accounting import AccountedRun, Accounting, keeps_accounting
-from controller.slurm.client import SlurmJob
+from controller.slurm.client import Phase, SlurmJob
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.job_note_table import JobNote
 from controller.state.journal import Journal, PlacedEntry, RunRecord
@@ -105,11 +105,17 @@ async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, account
         given=tuple(journal.given_to_slurm.of_id(found.job_id, since_s)),
         stops=tuple(row for row in stops if row.asked_s >= since_s),
         steps=_steps(viewer, found, kept),
-        speed=await _speed(viewer, raw_id, since_s, missing),
+        speed=await _speed(viewer, raw_id, since_s, missing) if _has_run(found, accounted) else None,
         energy_j=await _energy_j(viewer, raw_id, since_s),
         accounted=tuple(accounted),
         missing=tuple(missing),
     )
+
+
+def _has_run(found: Sources, accounted: list[AccountedRun]) -> bool:
+    """Return whether the job has run, or runs: only then has it a speed."""
+    job = found.job
+    return bool(accounted) or job is None or job.restarts > 0 or job.phase is not Phase.PENDING
 
 
 def _stops(journal: Journal, found: Sources, accounted: list[AccountedRun], raw_id: int | None) -> list[Preemption]:

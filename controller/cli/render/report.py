@@ -36,9 +36,9 @@ def _lines(console: Console, found: admin_pb2.JobSummary) -> list[tuple[str, str
         ("job", f"{found.job_id} {found.name} of {found.user}"),
         ("state", f"{state}, submitted {time_text(console, found.submit_time_s)}{ended}"),
         ("waited", _waited(found)),
-        ("ran", _ran(found)),
+        ("ran", _ran(found) if _has_run(found) else "not yet"),
     ]
-    if found.HasField("steps") or found.HasField("steps_per_s"):
+    if _has_run(found) and (found.HasField("steps") or found.HasField("steps_per_s")):
         lines.append(("trained", _trained(found)))
     if found.HasField("contention_loss"):
         lines.append(("contention", _contention(found)))
@@ -51,8 +51,16 @@ def _lines(console: Console, found: admin_pb2.JobSummary) -> list[tuple[str, str
     return lines
 
 
+def _has_run(found: admin_pb2.JobSummary) -> bool:
+    """Return whether the job has run, or has ended without a run."""
+    return found.service_s > 0 or found.HasField("end_time_s")
+
+
 def _waited(found: admin_pb2.JobSummary) -> str:
-    parts = ", ".join(f"{duration(wait.wait_s)} {wait.why}" for wait in found.waits if wait.wait_s >= 1)
+    waits = [wait for wait in found.waits if wait.wait_s >= 1]
+    if len(waits) == 1:
+        return f"{duration(found.wait_s)} {waits[0].why}"
+    parts = ", ".join(f"{duration(wait.wait_s)} {wait.why}" for wait in waits)
     return duration(found.wait_s) + (f": {parts}" if parts else "")
 
 

@@ -92,7 +92,7 @@ def _slurm_line(status: admin_pb2.Status) -> str:
         return "not read yet"
     age = duration(time.time() - status.snapshot_time_s)
     took_ms = status.snapshot_read_s * 1000
-    read = f"read {age} ago in {took_ms:.0f} ms, {status.slurm_errors} steps failed"
+    read = f"read {age} ago in {took_ms:.0f} ms, {count(status.slurm_errors, 'step')} failed"
     return f"{status.slurm_version} by {status.slurm_client}, {read}"
 
 

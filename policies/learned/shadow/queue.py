@@ -16,7 +16,7 @@ from typing import Self
 
 from policies.learned.shadow.nodes import Place, ShadowNodes
 from policies.model import ClusterState, FloatColumn
-from policies.placement.requests import Parts, Requests
+from policies.placement.requests import Parts, Request, Requests
 
 
 @dataclass(slots=True)
@@ -103,6 +103,9 @@ class ShadowQueue:
         job = self._jobs.get(name)
         if job is None:
             return
+        if not job.parts and not job.place:  # it never fitted while it was known: nodes were down when it came
+            self.drop(name)
+            return
         job.expected_s = expected_s
         if job.place:
             self._run(name, job)
@@ -116,9 +119,15 @@ class ShadowQueue:
             self.nodes.give_back(job.place)
 
     def resize(self, state: ClusterState) -> None:
-        """Take over which nodes and GPUs are available now."""
-        if self.nodes.resize(state):
-            self._fill()
+        """Take over which nodes and GPUs are available now, and with them where waiting jobs may run, and in which parts."""
+        if not self.nodes.resize(state):
+            return
+        requests = Requests(state)
+        for row, name in enumerate(state.jobs.ids):
+            if name in self._waiting:
+                job, request = self._jobs[name], requests.of(row)
+                job.key, job.parts, job.nodes = self._key(request), request.parts, request.nodes
+        self._fill()
 
     def hold(self, name: str) -> bool:
         """Let that job run until it is known for how long it does; return False where the shadow has finished it."""
@@ -129,9 +138,11 @@ class ShadowQueue:
 
     def _job(self, requests: Requests, row: int, expected_s: float, served_s: float) -> ShadowJob:
         request = requests.of(row)
-        kind = (request.parts, request.nodes)
-        key = self._kinds.setdefault(kind, len(self._kinds))
+        key = self._key(request)
         return ShadowJob(key, request.parts, request.nodes, request.gpus, max(expected_s, served_s), served_s)
+
+    def _key(self, request: Request) -> int:
+        return self._kinds.setdefault((request.parts, request.nodes), len(self._kinds))
 
     def _run(self, name: str, job: ShadowJob) -> None:
         """Let a job that has GPUs run to its end from now on, or go on to another end."""

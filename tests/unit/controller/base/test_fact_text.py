@@ -56,6 +56,7 @@ def test_a_time_of_a_newer_controller_is_shown_as_a_time() -> None:
 def test_facts_for_programs_and_empty_ones_are_not_shown() -> None:
     assert shown_fact("snapshot_digest", "ab") is None
     assert shown_fact("slurm_reason", "") is None
+    assert shown_fact("slurm_reason", "None") is None
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,19 @@ async def test_report_shows_what_became_of_a_job(folder):
     )
 
 
+def test_a_report_of_a_job_that_has_not_run_says_so(capsys):
+    message = pb.JobSummary(
+        job_id="7", user="ann", name="bert", state="waiting", submit_time_s=1e9, wait_s=60, gpu_hours=0.0, steps=0
+    )
+    show_report(message)
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line)
+    assert lines["ran"] == "not yet"
+    assert "trained" not in lines
+    message.end_time_s = 1e9 + 60
+    show_report(message)
+    assert "ran      0 s, 0 GPU hours" in capsys.readouterr().out
+
+
 def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     message = pb.JobSummary(
         job_id="7", user="ann", name="bert", state="ended", slurm_state="COMPLETED", submit_time_s=1e9, end_time_s=1e9 + 9000,
@@ -213,7 +226,7 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     )  # fmt: skip
     show_report(message)
     lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line)
-    assert lines["waited"] == "17 min: 15 min for GPUs"
+    assert lines["waited"] == "17 min for GPUs"
     assert lines["ran"] == "2 h 13 min, 17.8 GPU hours; 1 stop cost 41 s"
     assert lines["trained"] == "at least 43200 steps, 5.4 steps/s on average"
     assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
@@ -222,9 +235,11 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
         "it lost 25% of its speed",
     )
     assert lines["energy"] == "16.4 kWh of its GPUs"
+    message.waits.append(pb.ReportedWait(why="held by its user", wait_s=60))
     message.energy_kwh, message.gpu_hours = 1640.0, 3456.0
     show_report(message)
     assert "3456 GPU hours" in (large := capsys.readouterr().out)
+    assert "17 min: 15 min for GPUs, 60 s held by its user" in large
     assert "1640 kWh" in large
 
 

@@ -18,8 +18,13 @@ from controller.web.settings import WebSettings
 @pytest.mark.parametrize(
     ("report", "shown"),
     [
-        (JobSummary(gpu_hours=0.04, idle_gpu_hours=0.004), ("0.04 GPU hours<", "0.004 GPU hours without")),
-        (JobSummary(energy_kwh=3460.0, gpu_hours=12345.6), ("3460 kWh of its GPUs", "12346 GPU hours<")),
+        (
+            JobSummary(service_s=9.0, gpu_hours=0.04, idle_gpu_hours=0.004),
+            ("0.04 GPU hours<", "0.004 GPU hours without"),
+        ),
+        (JobSummary(service_s=9.0, energy_kwh=3460.0, gpu_hours=12345.6), ("3460 kWh of its GPUs", "12346 GPU hours<")),
+        (JobSummary(gpu_hours=0.0, steps=0), ("<dt>Ran</dt><dd>not yet</dd>",)),
+        (JobSummary(end_time_s=9.0, gpu_hours=0.0, steps=0), ("<dd>0 s, 0 GPU hours</dd>", "<dt>Steps</dt>")),
     ],
 )
 def test_the_page_of_a_job_has_the_digits_that_headway_report_prints(

@@ -111,6 +111,15 @@ async def test_a_job_that_has_waited_run_and_ended(folder: Path) -> None:
     assert not ended.hint
 
 
+async def test_a_job_that_has_not_run_has_no_note_about_its_speed(folder: Path) -> None:
+    world = world_in(folder)
+    key = world.sbatch(60.0, gpus_per_node=8, hold=True)
+    await world.turn()
+
+    missing = (await reports_of(world).report(key.job_id, "", private=False)).missing
+    assert not [sentence for sentence in missing if "speed" in sentence]
+
+
 async def test_a_run_that_slurm_placed_has_the_reason_for_it(folder: Path) -> None:
     world = world_in(folder)
     reports = reports_of(world)

@@ -207,6 +207,16 @@ def test_where_nodes_are_down_the_shadow_starts_nothing_either() -> None:
     assert not standing.is_behind
 
 
+def test_jobs_that_came_while_all_nodes_were_down_start_in_the_shadow_when_they_are_up() -> None:
+    standing = Standing()
+    for time_s, available in ((0.0, False), (100.0, True), (4000.0, True)):
+        at = state_at(time_s, waits(8, 600.0), available=available)
+        standing.see(at, np.array([600.0]))
+        standing.decided(at, expected_s(at), idle(at))
+    assert (standing.own_s, standing.rule_s) == (4000.0, 700.0)
+    assert standing.is_behind
+
+
 def test_a_job_that_runs_for_longer_than_its_limit_is_not_the_policys_fault() -> None:
     standing = Standing()
     standing._are_exact = False
