@@ -196,9 +196,13 @@ def _held_by_others(job: SlurmJob) -> Standing:
 
 def _impossible(job: SlurmJob, ledger: Ledger) -> Standing:
     """Return the standing of a job that Slurm itself has put on hold. While it has a request by Headway, its own is restored
-    first."""
+    first.
+
+    Slurm does not consider a job that is held. One with the mark of a user's hold was released by its user since, and refused
+    before Headway saw it, with the request that Headway wrote.
+    """
     if USER_HOLD_MARK in job.marks:
-        return _HELD_BY_USER
+        return _ADOPT if _lacks_own_request(job, ledger) else _HELD_BY_USER
     return _REFUSED if _is_ours(job, ledger) else _IMPOSSIBLE
 
 

@@ -61,6 +61,8 @@ class OwnRequests:
     ) -> None:
         """Undo the pins of held jobs. A job that Slurm has refused (True) waits before the next attempt.
 
+        A job on hold is none that was given to Slurm, also where the controller ended while it gave it.
+
         `verdicts`: assessments of the jobs that Slurm itself did not start.
         """
         if not reasons:
@@ -69,6 +71,7 @@ class OwnRequests:
         now_s = self._clock.now()
         for key, (reason, refused) in reasons.items():
             pin = self._ledger.pins.pop(key, None)
+            self._ledger.yielded.pop(key, None)
             if not refused:
                 continue
             verdict = verdicts.get(key, Verdict(reason))

@@ -58,6 +58,18 @@ def test_role_of_a_job_that_holds_no_nodes(change, role):
     assert standing(job(**change), DL, Ledger(), NOW_S).role is role
 
 
+@pytest.mark.parametrize(("is_given", "role"), [(False, Role.ADOPT), (True, Role.INELIGIBLE)])
+def test_a_job_that_slurm_refuses_with_our_request_after_its_user_has_released_it_is_taken_back(is_given, role):
+    refused = job(reason="BadConstraints", admin_comment=USER_HOLD_MARK)
+    ledger = Ledger()
+    ledger.originals[refused.key] = refused.request
+    if is_given:
+        ledger.yielded[refused.key] = 0
+
+    assert standing(refused, DL, ledger, NOW_S).role is role
+    assert standing(refused, DL, Ledger(), NOW_S).role is Role.INELIGIBLE, "it has its own request"
+
+
 def test_a_job_that_slurm_is_to_end_at_its_deadline_is_not_held_again():
     late = job(held=False, reason="Priority", latest_start_s=NOW_S - 3, admin_comment="")
     ledger = Ledger()
