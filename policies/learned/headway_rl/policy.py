@@ -60,15 +60,16 @@ class HeadwayRl(Guarded):
         stretch: float = STRETCH,
         values: str = LEARNED,
         tail: float = 0.0,
-        guard: bool = True,
+        guard: bool = False,
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
         jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
         contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
         terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
         duration. `tail` favours old jobs: values are multiplied by (1 + time since submission / mean duration)^`tail`, so that the
-        longest JCTs and the makespan become shorter, and the average longer. With `guard=false`, or with a value function
-        in place of a folder, no rule decides where jobs stay for longer than under `fifo-skip`. Raises WeightsError."""
+        longest JCTs and the makespan become shorter, and the average longer. With `guard=true` a rule decides where
+        jobs stay for longer than under `fifo-skip` without contention, which this policy is made for; so it is off by default, and
+        with a value function in place of a folder. Raises WeightsError."""
         is_alone = not switch("guard", guard) or isinstance(weights, ValueFunction)
         self._guard = shadow_guard_of(None if is_alone else Unlimited())
         self._trained: TrainedRange = {}
