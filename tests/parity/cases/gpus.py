@@ -41,7 +41,12 @@ CASES = (
     stepped("gpus-odd", "--gpus=5"),
     one("gpus-too-many", "--gpus=25"),
     stepped("gpus-with-tasks", "--gpus=4 -n4"),
-    stepped("gpus-fewer-tasks-than-nodes", "--gpus=24 -n2 -c2"),
+    stepped(
+        "gpus-fewer-tasks-than-nodes",
+        "--gpus=24 -n2 -c2",
+        not_worse="24.11 alone accepts the job and does not start it",
+        aspects=("state",),
+    ),
     stepped(
         "gpus-one-task-a-node",
         "--gpus=12 --ntasks-per-node=1",

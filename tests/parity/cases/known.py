@@ -25,6 +25,7 @@ KNOWN: Sequence[Limit] = (
         SHAPE,
         ("gpus-more-than-a-node", "gpus-per-task-two-nodes", "gpus-per-task-more-than-a-node"),
     ),
+    Limit("GPUs are divided equally over the nodes of a job", SHAPE, ("gpus-one-task-a-node",), ("24.11",)),
     Limit("and so is a change of priority", ("command",), ("order-priority-by-user", "release-without-hold")),
     Limit("counts as a hold of the job's user", ("state", "command"), ("hold-by-root-released-by-user",)),
     Limit("In a partition with `DefMemPerGPU`", ("environment", "step"), ("partition-memory-per-gpu",)),
