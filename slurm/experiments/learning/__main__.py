@@ -83,7 +83,8 @@ def learn(cluster: LearningCluster, workload: Workload) -> Found:
     jobs = arrivals(workload.jobs, workload.seed, workload)
     with cluster.decided_by(policy) as address:
         first = before = status_of(address)
-        began_s, ends_s, waiting = time.time(), {}, list(jobs)
+        began_s, waiting = time.time(), list(jobs)
+        ends_s: dict[str, float] = {}
         while len(ends_s) < len(jobs):
             while waiting and time.time() - began_s >= waiting[0].submit_s:
                 cluster.start(waiting.pop(0))
