@@ -23,6 +23,8 @@ from slurm.testbed.leftovers import remove_leftovers
 from slurm.testbed.programs import program
 
 _PROGRAM = Path(__file__).with_name("job.py")
+_POLICY_S = 300.0
+"""Longest time for a policy server to listen: a learned policy imports torch, which takes minutes on a very busy machine."""
 _numbers = itertools.count(1)
 
 _SCRIPT = """#!/bin/bash
@@ -46,6 +48,11 @@ class LiveCluster:
     """Name of the job's files → its id in Slurm."""
     _deciding: str = "policy"
     """The process of the policy server that decides."""
+
+    @property
+    def deciding(self) -> str:
+        """Name of the process of the policy server that decides."""
+        return self._deciding
 
     def submit(
         self,
@@ -102,21 +109,23 @@ class LiveCluster:
         return f"its output: {said}\n{self.headway.log('controller')[-1500:]}"
 
     @contextmanager
-    def decided_by(self, policy: str) -> Iterator[None]:
-        """Let this policy decide in the block. Raises ExperimentError if the controller refuses it, and at the end of the block if
-        the fallback decided instead."""
+    def decided_by(self, policy: str) -> Iterator[str]:
+        """Let this policy decide in the block, and give the address of its server.
+
+        Raises ExperimentError if the controller refuses it, and at the end of the block if the fallback decided instead.
+        """
         begun_s = time.time()
         address = self.headway.runtime_dir / f"policy-{next(_numbers)}.sock"
         argv = [*program("headway-policy"), "serve", "--policy", policy, "--listen", f"unix://{address}"]
         process = f"policy {address.stem}"
         self.headway.start(process, argv)
-        self.headway.wait(address.exists, process)
+        self.headway.wait(address.exists, process, _POLICY_S)
         done = self.headway.headway("policy", "use", f"unix://{address}", check=False)
         if done.returncode != 0:
             raise ExperimentError(f"{policy} cannot decide: {done.stderr.strip() or done.stdout.strip()}")
         self.headway.stop(self._deciding)
         self._deciding = process
-        yield
+        yield f"unix://{address}"
         query = "SELECT problem FROM decision WHERE time_s >= ? AND problem != '' ORDER BY time_s"
         if problems := self.journal(query, begun_s):
             raise ExperimentError(f"{policy} did not decide {len(problems)} times; the first reason: {problems[0][0]}")

@@ -67,15 +67,28 @@ def setting(name: str, says: str, workload: Mapping[str, Any] | None = None, **o
 MAIN = setting(
     "main", f"{JOBS} jobs, a mean gap of {GAP_S / 60:.0f} min by the hours of a day, {CLUSTER}, measured speeds"
 )
-EPOCHS_OFF = setting(
-    "epochs off by 20 %", "figure 16: a job trains 20 % more or fewer epochs than stated", epoch_error=0.2
-)
-OTHERS = (
+ARRIVALS = (
     setting("uniform arrivals", "figure 12: jobs arrive at any time of the span", {"arrivals": "uniform"}),
     setting("poisson arrivals", "figure 12: a Poisson process", {"arrivals": "poisson"}),
-    setting("speeds vary by 27 %", "figure 15: a job is 27.3 % faster or slower than its type", speed_variation=0.273),
-    EPOCHS_OFF,
 )
+SPEEDS_VARY = tuple(
+    setting(
+        f"speeds vary by {share:.0%}".replace("%", " %"),
+        f"figure 15: a job is {share:.3g} of its speed faster or slower than its type",
+        speed_variation=share,
+    )
+    for share in (0.1, 0.273, 0.4, 0.5)
+)
+EPOCHS_OFF = tuple(
+    setting(
+        f"epochs off by {share:.0%}".replace("%", " %"),
+        f"figure 16: a job trains {share:.0%} more or fewer epochs than stated".replace("%", " %"),
+        epoch_error=share,
+    )
+    for share in (0.05, 0.1, 0.15, 0.2)
+)
+"""Figures 15 and 16; without variation and error they are the main setting."""
+OTHERS = (*ARRIVALS, *SPEEDS_VARY, *EPOCHS_OFF)
 
 
 def run_agent(agent: Agent, own: Mapping[str, Any], where: Setting, seed: int) -> Run:

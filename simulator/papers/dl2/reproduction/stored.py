@@ -6,6 +6,7 @@ others, which `headway-sim reproduce dl2 --quick` shows. As a program, it runs c
     python -m simulator.papers.dl2.reproduction.stored --commands          # the commands that train
     python -m simulator.papers.dl2.reproduction.stored --trained trained   # all contenders on all seeds
     python -m simulator.papers.dl2.reproduction.stored --trained trained --only dl2-drf uniform
+    python -m simulator.papers.dl2.reproduction.stored --only dl2-drf dl2 --missing   # in settings where they have no runs yet
     python -m simulator.papers.dl2.reproduction.stored --trained trained --curves  # learning curves and CPU times of what is there
 """
 
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--curves", action="store_true", help="store the learning curves and CPU times of these trainings, and end"
     )
     parser.add_argument("--only", nargs="*", help="names of contenders; the runs of others stay as they are")
+    parser.add_argument(
+        "--missing", action="store_true", help="leave out contenders and settings whose runs are stored"
+    )
     given = parser.parse_args(arguments)
     if given.commands:
         sys.stdout.write("\n".join(each.command(name) for name, each in TRAININGS.items()) + "\n")
@@ -53,15 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (Path(str(files(__package__))) / FILE).write_text(as_text({**stored_curves(), **there}), encoding="utf-8")
         training_times.store({name: training_times.times_of(folder) for name, folder in folders.items()})
         return
-    for line in RUNS.store(_work(given.trained, given.only), SHOWN):
+    for line in RUNS.store(_work(given.trained, given.only, missing=given.missing), SHOWN):
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
-def _work(trained: Path, only: Sequence[str] | None) -> Iterator[tuple[Setting, Contender]]:
+def _work(trained: Path, only: Sequence[str] | None, *, missing: bool = False) -> Iterator[tuple[Setting, Contender]]:
     for setting in (MAIN, *OTHERS):
         for contender in contenders_of(setting, trained):
-            if only is None or contender.name in only:
+            is_wanted = only is None or contender.name in only
+            if is_wanted and not (missing and RUNS.has(setting.name, contender.name)):
                 yield setting, contender
 
 

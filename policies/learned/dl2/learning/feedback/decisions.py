@@ -22,18 +22,21 @@ Rows = dict[str, npt.NDArray[Any]]
 
 _MOST_DECISIONS, _MOST_STEPS = 64, 256
 """Decisions that wait for their reward, and actions of a decision that become samples: its first ones."""
-_LATEST = 3.0
-"""Slots after which a decision is left out, if no other followed: the state that followed it is not known."""
+_LATEST, _LAST = 3.0, 12.0
+"""Slots after a decision in which a state must come, else its reward is not known; and in which another decision must follow, else
+what followed is not known. On a full cluster the agent has nothing to decide for a while."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
-    """A decision whose slot has not ended."""
+    """A decision whose samples are not complete."""
 
     time_s: float
     total: float
     """Sum of all rewards at its time."""
     steps: tuple[Step, ...]
+    reward: float | None = None
+    """Reward of the slot after it; None: the slot has not ended."""
 
 
 class Decisions:
@@ -52,20 +55,29 @@ class Decisions:
 
         `steps` is empty where the agent has chosen nothing. A decision that repeats the one before, within a slot, is not noted.
         """
+        self._reward(state, meter)
         found = []
-        while self._waiting and state.time_s - self._waiting[0].time_s >= self._slot_s:
+        while self._waiting and (reward := self._waiting[0].reward) is not None:
             if not steps and len(state.jobs):
                 break  # what follows is not known yet
-            decision = self._waiting.popleft()
-            span_s = state.time_s - decision.time_s
-            if meter.unknown_s >= decision.time_s or span_s > _LATEST * self._slot_s:
-                self.left_out += 1
-                continue
-            # The first state after the slot comes a little later than its end.
-            reward = (meter.total - decision.total) * self._slot_s / span_s
-            found.append(_rows(decision.steps, reward, steps))
+            found.append(_rows(self._waiting.popleft().steps, reward, steps))
         self._note(state, steps, meter)
         return found
+
+    def _reward(self, state: ClusterState, meter: RewardMeter) -> None:
+        """Enter the rewards of slots that have ended, and leave out decisions of which something will not be known."""
+        kept = []
+        for decision in self._waiting:
+            slots = (state.time_s - decision.time_s) / self._slot_s
+            is_known = slots <= _LAST
+            if decision.reward is None and slots >= 1.0:
+                is_known = slots <= _LATEST and meter.unknown_s < decision.time_s
+                # The first state after the slot comes a little later than its end.
+                decision.reward = (meter.total - decision.total) / slots
+            if is_known:
+                kept.append(decision)
+        self.left_out += len(self._waiting) - len(kept)
+        self._waiting = deque(kept)
 
     def _note(self, state: ClusterState, steps: tuple[Step, ...], meter: RewardMeter) -> None:
         if not steps:

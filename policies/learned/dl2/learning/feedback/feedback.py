@@ -21,7 +21,7 @@ log = structlog.get_logger("policy.learning")
 
 _RECIPE = Recipe()
 """Gamma, learning rate, batch, entropy, scale of rewards, and size of the memory are those of a training."""
-_FEWEST = 64
+_FEWEST = 32
 """Samples before the first gradient step. A batch has more; it is drawn with replacement."""
 
 

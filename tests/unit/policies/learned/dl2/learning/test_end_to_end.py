@@ -220,7 +220,7 @@ async def test_a_copy_of_the_weights_learns_from_rewards_of_live_decisions(tmp_p
         before = (await server.status()).weights_sha256
         status = await learn_from_rewards(server, time.time() - 1e5)
         assert status.feedback_updates > CRITIC_UPDATES
-        assert status.feedback_samples >= 64
+        assert status.feedback_samples >= 32
         assert (status.weights_sha256, status.attempts) == (before, 0)
         # a job without progress and estimate makes rewards unknown
         unknown = cluster([Node(4)] * 2, [Job(gpus=1, sizes=(1, 8), occupied={0: 1})] * 2, time_s=time.time())

@@ -27,7 +27,13 @@ QUICK_TO_RUN = ("dl2-fifo", "dl2-rule", "lower bound", PAPER, PPO)
 
 
 @pytest.mark.parametrize(
-    ("setting", "name"), [*((MAIN.name, name) for name in QUICK_TO_RUN), *((other.name, PPO) for other in OTHERS)]
+    ("setting", "name"),
+    [
+        *((MAIN.name, name) for name in QUICK_TO_RUN),
+        *((other.name, PPO) for other in OTHERS if stored.RUNS.has(other.name, PPO)),
+        ("speeds vary by 50 %", "dl2-optimus"),
+        ("epochs off by 5 %", "dl2-drf"),
+    ],
 )
 def test_stored_runs_are_those_of_this_version(setting: str, name: str) -> None:
     where, seed = SETTINGS[setting], stored.SEEDS[7]
@@ -111,6 +117,23 @@ def test_runs_are_stored_line_by_line_and_others_stay(
     assert set(found["main"]) == {"other", "dl2-drf"}
     assert found["main"]["dl2-drf"]["avg_jct_s"][:2] == [1000.1, 1001.1]
     assert capsys.readouterr().out == "dl2-drf in main\n"
+
+
+def test_runs_that_are_stored_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "runs.json"
+    file.write_text('{"main": {"dl2-drf": {"avg_jct_s": [1.0]}}}')
+    monkeypatch.setattr(stored, "RUNS", replace(stored.RUNS, file=file))
+    monkeypatch.setattr(stored, "OTHERS", ())
+    monkeypatch.setattr(
+        stored,
+        "contenders_of",
+        lambda where, _folder: [replace(each, run=lambda *_: Run({"avg_jct_s": 2.0})) for each in live(where)],
+    )
+    stored.main(["--only", "dl2-drf", "dl2-optimus", "--missing"])
+    assert capsys.readouterr().out == "dl2-optimus in main\n"
+    assert json.loads(file.read_text())["main"]["dl2-drf"] == {"avg_jct_s": [1.0]}
 
 
 def test_a_contender_keeps_its_kind() -> None:

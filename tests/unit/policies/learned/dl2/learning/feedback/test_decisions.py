@@ -57,9 +57,17 @@ def test_what_follows_is_awaited_until_the_agent_acts_or_no_job_is_left() -> Non
     world = World()
     world.at(1000.0, 0.1, steps(6))
     assert world.at(1100.0, 0.2, ()) == []
-    (rows,) = world.at(1150.0, 0.2, (), jobs=0)
+    (rows,) = world.at(1150.0, 0.9, (), jobs=0)
     assert rows["terminated"].tolist() == [True]
     assert not rows["next_seen"].any()
+    # its reward is that of its slot, and not what came while the next decision was awaited
+    assert rows["rewards"].tolist() == pytest.approx([0.1])
+    # but not for ever
+    world.at(2000.0, 0.9, steps(6))
+    for number in range(1, 14):
+        assert world.at(2000.0 + SLOT_S * number, 0.9, ()) == []
+    assert world.decisions.left_out == 1
+    assert world.at(3400.0, 0.9, steps(6)) == []
 
 
 def test_a_decision_that_repeats_the_one_before_is_noted_once_in_a_slot() -> None:

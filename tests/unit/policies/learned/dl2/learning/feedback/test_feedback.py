@@ -78,7 +78,7 @@ def test_the_copy_learns_what_was_rewarded_and_the_weights_in_service_stay(
     first = probability(feedback, weights)
     learned = play(feedback, weights, 400)
     assert len(feedback.memory) == 2 * 399
-    assert feedback.updates == 400 - 32  # one for each slot since the memory has had 64 samples
+    assert feedback.updates == 400 - 16  # one for each slot since the memory has had 32 samples
     assert feedback.meter.total == pytest.approx(0.25, abs=0.05)
     assert learned > first
     for name, tensor in tensors(weights).items():
@@ -90,7 +90,7 @@ def test_only_the_value_network_learns_at_first_and_a_candidate_says_what_it_lea
 ) -> None:
     feedback = Feedback(SLOT_S, weights)
     first = probability(feedback, weights)
-    assert play(feedback, weights, 31 + network_copy.CRITIC_UPDATES) == first
+    assert play(feedback, weights, 15 + network_copy.CRITIC_UPDATES) == first
     assert not feedback.copy.has_changed
     assert source_of(weights.card) == SUPERVISED.format(teacher="DRF")
     feedback.see(state(1000, 0.5), ())
