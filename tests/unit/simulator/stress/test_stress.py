@@ -81,16 +81,6 @@ def test_a_cluster_that_a_policy_does_not_support_is_said(stress: Call) -> None:
     assert "refuses it" in out.splitlines()[2]
 
 
-def test_agents_that_spread_small_long_jobs_do_not_keep_whole_nodes_from_others(stress: Call) -> None:
-    """Running jobs go on, so that no rule could help the jobs of whole nodes later."""
-    pytest.importorskip("torch")
-    words = ("--policies", "fifo-skip,marl:guard=false,marl", "--shapes", "fragments", "--jobs", 40, "--json")
-    _, alone, guarded = json.loads(stress(*words)[1])["outcomes"]
-
-    assert alone["ratio"] > 1.2
-    assert guarded["ratio"] < 1.1
-
-
 @pytest.mark.parametrize("shape", ["days", "idle-days"])
 def test_the_guard_keeps_a_learned_policy_near_the_rule(stress: Call, shape: str) -> None:
     """Alone it leaves jobs waiting that are longer than those of its training, on a cluster that is nearly idle."""
