@@ -15,8 +15,7 @@ from pathlib import Path
 
 from slurm.errors import BootError, NotRunningError, PrerequisiteError
 from slurm.minicluster.host import namespaces, network
-from slurm.minicluster.host.configuration import ACCOUNTING_DATABASE
-from slurm.minicluster.host.files import ClusterFiles
+from slurm.minicluster.host.files import ACCOUNTING_DATABASE, ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.spec import ACCOUNT
 from slurm.processes import ProcessRef, run_tied, wait_until

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from slurm.minicluster.host.files import ClusterFiles
+from slurm.minicluster.host.files import ACCOUNTING_DATABASE, ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 GPU_MAJOR = 120
 """Major device number of the fake GPUs: reserved by the kernel for local use, so that no driver answers."""
-
-ACCOUNTING_DATABASE = "slurm_acct_db"
-"""Database of slurmdbd."""
 
 
 def slurm_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses, cgroup: str) -> str:

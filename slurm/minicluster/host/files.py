@@ -7,6 +7,9 @@ from pathlib import Path
 
 from slurm.minicluster.host.network import CONTROLLER
 
+ACCOUNTING_DATABASE = "slurm_acct_db"
+"""Name of the database of slurmdbd."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:

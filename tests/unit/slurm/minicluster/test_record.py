@@ -15,7 +15,7 @@ from slurm.errors import AlreadyRunningError, CommandError, MiniClusterError, Pr
 from slurm.minicluster import teardown
 from slurm.minicluster.host import cgroups
 from slurm.minicluster.host.accounting import bootstrap_sql, sql_files
-from slurm.minicluster.host.configuration import ACCOUNTING_DATABASE
+from slurm.minicluster.host.files import ACCOUNTING_DATABASE
 from slurm.minicluster.host.namespaces import tail
 from slurm.minicluster.record import Record, RecordStore, boot_id
 from slurm.processes import ProcessRef, run
