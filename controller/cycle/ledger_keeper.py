@@ -20,7 +20,7 @@ from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import is_another, may_be_same
-from controller.state.journal import Intent, Journal, RunRecord
+from controller.state.journal import Intent, Journal, RunRecord, require_storable
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
 from controller.state.user_changes import (
@@ -99,7 +99,8 @@ class LedgerKeeper:
             touched |= changed | self._forget_refusals(before, jobs, changed)
             requeued = {job.key: former for former, job in found.requeued}
             last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
-            runs = [run_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
+            records = [_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
+            runs = [run for run in records if run is not None]
             if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 there = {job.key for job in snapshot.jobs}
@@ -350,6 +351,17 @@ def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
     """Return the values that `changes` compares, because a change used here would never be reported. An unknown job counts as
     waiting."""
     return (0, False, False) if job is None else (job.restarts, job.phase.occupies_nodes, job.phase is Phase.ENDED)
+
+
+def _record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord | None:
+    """Return the record of an ended job; None for one that leads to an error of ours: it must not stop all others."""
+    try:
+        run = run_record(job, former, ledger, now_s)
+        require_storable(run)
+    except Exception:
+        log.exception("run_not_recorded", job=job.key.job_id, effect="neither estimates nor reports know this run")
+        return None
+    return run
 
 
 def _is_answered(step: Intent) -> bool:

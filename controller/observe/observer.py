@@ -22,11 +22,21 @@ from controller.observe.gpu_layouts import with_gpu_layouts
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
-from controller.observe.role import WAITING, Obstacle, Role, Standing, standing
+from controller.observe.not_understood import not_understood, plain
+from controller.observe.role import WAITING, Obstacle, Role, Standing, in_scope, standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.slurm.client import (
+    HOLD_MARK,
+    USER_HOLD_MARK,
+    JobKey,
+    NodeShare,
+    Phase,
+    SlurmJob,
+    SlurmNode,
+    SlurmSnapshot,
+)
 from controller.state.ledger import Ledger, Served
 from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
@@ -146,7 +156,7 @@ class Observer:
                 classified.classify_waiting(list(run))
             else:
                 for row in run:
-                    classified.classify(row.job, row)
+                    _classify(classified, row)
         classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
@@ -187,9 +197,8 @@ class Observer:
             return job_row(job, ledger, nodes, partitions, self._constraints, unfit)
         except Exception as error:
             log.exception("job_not_understood", job=job.key.job_id, effect="Slurm places it")
-            row = job_row(_plain(job), Ledger(), nodes, partitions, {})
-            why = f"has a value that Headway does not understand ({type(error).__name__})"
-            return replace(row, job=job, unsupported=why, waits=False)
+            row = job_row(plain(job), Ledger(), nodes, partitions, {})
+            return replace(row, job=job, unsupported=not_understood(error), waits=False)
 
     def _drop_changed_rows(self, ledger: Ledger, now_s: float) -> None:
         """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
@@ -272,13 +281,6 @@ class Observer:
         return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
 
 
-def _plain(job: SlurmJob) -> SlurmJob:
-    """Return the job with nothing of what its user has written, and with a request for the GPUs that it has, or for one."""
-    gpus, on = sum(share.gpus for share in job.allocated), len(job.allocated)
-    request = ResourceRequest(max(on, 1), on, 1, 1, gpus_per_job=max(gpus, on, 1))
-    return replace(job, request=request, comment="", features="", reservation="", licenses="", by_topology="", nice=0)
-
-
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:
     return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
 
@@ -323,6 +325,15 @@ def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone 
 def _sleeps(node: SlurmNode) -> bool:
     """Return the key by which nodes that power saving has off come last: of equal nodes, policies take the first ones."""
     return node.is_asleep
+
+
+def _classify(classified: _Classification, row: JobRow) -> None:
+    """Classify a job. One that leads to an error of ours is left to Slurm, or runs on: it must not stop all others."""
+    try:
+        classified.classify(row.job, row)
+    except Exception as error:
+        log.exception("job_not_understood", job=row.key.job_id, effect="Slurm places it")
+        classified.leave_to_slurm(row, not_understood(error))
 
 
 def _never(_row: JobRow) -> bool:
@@ -411,6 +422,16 @@ class _Classification:
         # Slurm.
         why = row.unsupported or row.problem
         return self._yielded(job, why) if why else Standing(Role.WAITING)
+
+    def leave_to_slurm(self, row: JobRow, why: str) -> None:
+        """Give a job to Slurm that only Headway holds; of one that has nodes, count what it occupies."""
+        job = row.job
+        if job.phase.occupies_nodes:
+            self.foreign.extend(job.allocated)
+        elif job.phase is Phase.PENDING and in_scope(job, self._partitions):
+            self.jobs[job.key] = job
+            ours = job.held and HOLD_MARK in job.marks and USER_HOLD_MARK not in job.marks
+            self.standings[job.key] = self._yielded(job, why) if ours else Standing(Role.YIELDED, why)
 
     def _yielded(self, job: SlurmJob, why: str) -> Standing:
         self.to_yield[job.key] = why

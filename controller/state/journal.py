@@ -7,6 +7,7 @@ state of the cluster is never read from here, only from Slurm. One process write
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,17 @@ class RunRecord:
     """Slurm's state: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
     gpu_s: float | None = None
     """Run time of each run times its GPUs, seconds, as far as these are known; None: of no run, as in rows of earlier versions."""
+
+
+def require_storable(run: RunRecord) -> None:
+    """Raise ValueError or OverflowError if a value of the record cannot be stored: all records of a cycle are stored together."""
+    for text in (run.key.job_id, run.user, run.name, run.state):
+        text.encode()
+    for number in (run.key.submit_time_s, run.num_gpus, run.num_nodes):
+        number.to_bytes(8, "big", signed=True)
+    for seconds in (run.start_time_s, run.end_time_s, run.service_s, run.gpu_s):
+        if seconds is not None and not math.isfinite(seconds):
+            raise ValueError(f"no time: {seconds}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ nothing. Their text is not mistaken for Slurm's, because:
   found exactly once in a true record, and never in a user's text.
 - Around that point scontrol prints only values that Slurm itself made or checked. State, reason, flags, nodes, sizes are read
   backwards or forwards from there, up to the first field of free text.
-- Owner and priority come before it, behind the job's name; they are found from the right, over fields without "=".
+- Owner and priority come before it, behind the job's name; they are found from the right, over fields without "=". Where Slurm
+  has no accounting it takes every account and every WCKey as well: sbatch writes accounts in small letters, so none has " UserId=".
 - GPU request and comments come after it, behind paths and arguments. Text there can mislead about its own job's request or
   mark, never about anything else; `JobRecord.comment_is_exact` is False where more than one reading is possible.
 
@@ -38,8 +39,8 @@ from controller.slurm.scontrol.parse_texts import Texts, texts_of
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\((?P<uid>\d+)\) GroupId=[^=]*"
-    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
-    r"(?: WCKey=[^=]*)?",
+    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>(?:(?! UserId=).)*) QOS=(?P<qos>[^=]*)"
+    r"(?: WCKey=(?:(?! UserId=).)*)?",
     re.DOTALL,
 )
 _OWNER_IN_DOUBT = re.compile(

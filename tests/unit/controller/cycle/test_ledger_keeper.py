@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.slurm.client import SlurmJob
+from controller.slurm.client import Phase, SlurmJob
 from controller.state.journal import Journal
 from controller.state.ledger import Served
 from tests.unit.controller.examples.build import NOW_S, job, running, snapshot
@@ -145,3 +148,22 @@ def test_jobs_of_a_partition_that_a_reload_adds_have_not_started_just_now(journa
     keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 30), SETTINGS)
     found = keeper.update(snapshot(ONE, old, young, time_s=NOW_S + 40), both)
     assert set(found.present) == set(found.started) == {old, young}
+
+
+@pytest.mark.parametrize(
+    "bad", [{"name": "caf\udce9"}, {"end_time_s": math.inf}, {"state": "\ud800"}, {"user": "ann\udcff"}]
+)
+def test_one_run_that_cannot_be_recorded_stops_no_others(journal: Journal, bad: dict[str, Any]) -> None:
+    # Given two jobs that run
+    keeper = keeper_of(journal)
+    jobs = running("1", on={"n1": 1}), running("2", on={"n1": 1})
+    keeper.update(snapshot(*jobs), SETTINGS)
+    # When both end, one of them with a value that leads to an error
+    ended = [replace(each, phase=Phase.ENDED, state="COMPLETED", allocated=(), end_time_s=NOW_S) for each in jobs]
+    with capture_logs() as logs:
+        found = keeper.update(snapshot(replace(ended[0], **bad), ended[1]), SETTINGS)
+    # Then the run of the other one is recorded, and both have ended
+    assert [each.key.job_id for each in found.ended] == ["1", "2"]
+    assert journal.last_run("1") is None
+    assert journal.last_run("2") is not None
+    assert [line["event"] for line in logs] == ["run_not_recorded"]

@@ -6,9 +6,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.observe import job_row
+from controller.observe import observer as observer_module
+from controller.observe.dependency import Dependencies
 from controller.observe.observer import Observation, Observer
 from controller.observe.role import Role
-from controller.slurm.client import SlurmJob
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, SlurmJob
 from controller.state.ledger import Ledger
 from policies.wire.messages import serialize_state
 from tests.unit.controller.examples.build import job, running, snapshot
@@ -51,3 +53,33 @@ def test_a_running_job_keeps_its_gpus(observer: Observer) -> None:
     assert found.standings[bad.key].role is Role.RUNNING
     assert bad.key in found.only_slurm, "it is neither moved nor resized"
     assert serialize_state(found.state)
+
+
+@pytest.fixture
+def no_dependencies(monkeypatch: pytest.MonkeyPatch) -> Observer:
+    """An observer with a defect: it cannot evaluate dependencies, nor tell the standing of a job that is not held."""
+
+    def broken(*_: object) -> object:
+        raise ArithmeticError("a number that is none")
+
+    monkeypatch.setattr(Dependencies, "of", broken)
+    monkeypatch.setattr(observer_module, "standing", broken)
+    return Observer()
+
+
+def test_a_job_with_a_dependency_that_leads_to_an_error_is_given_to_slurm(no_dependencies: Observer) -> None:
+    bad, good = job("1", dependency="afterok:7"), job("2")
+    found = observed(no_dependencies, bad, good)
+
+    assert [row.key.job_id for row in found.rows] == ["2"]
+    assert found.to_yield == {bad.key: "has a value that Headway does not understand (ArithmeticError)"}
+
+
+def test_a_job_that_is_not_ours_to_release_is_left_as_it_is(no_dependencies: Observer) -> None:
+    free, theirs = job("1", held=False), job("3", restarts=1, admin_comment=f"{HOLD_MARK} {USER_HOLD_MARK}")
+    found = observed(no_dependencies, free, job("2"), theirs)
+
+    assert [row.key.job_id for row in found.rows] == ["2"]
+    assert not found.to_yield
+    assert not found.to_adopt
+    assert found.standings[free.key].role is Role.YIELDED

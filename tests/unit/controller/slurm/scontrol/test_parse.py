@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -285,6 +287,14 @@ def test_a_name_does_not_change_the_other_fields(text: str) -> None:
     seen = job(name=text)
     assert seen.name == text
     assert seen == SlurmJob(*[text if name == "name" else getattr(plain, name) for name in SlurmJob.__slots__])
+
+
+@pytest.mark.parametrize("text", ["a userid=root(0) groupid=root(0) priority=5 account=b qos=c", "a=b", "a\nb", " "])
+def test_an_account_that_slurm_has_not_checked_does_not_hide_the_owner(text: str) -> None:
+    plain = job()
+    assert job(account=text) == replace(plain, account=text)
+    assert job(name=FORGED, account=text) == replace(plain, name=FORGED, account=text)
+    assert job(wckey=f"WCKey={text} ") == plain
 
 
 @pytest.mark.parametrize("field", ["comment", "command", "workdir", "network", "stderr", "account", "name", "stdout"])
