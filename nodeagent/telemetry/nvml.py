@@ -26,6 +26,8 @@ CHILD = (sys.executable, "-P", "-m", "nodeagent.telemetry.nvml_worker")
 _LINE_LIMIT = 4 * 1024 * 1024
 _START_DEADLINE_S = 30.0
 """nvmlInit takes seconds on nodes with many GPUs and no persistence daemon."""
+_LEAST_SHARE = 0.5
+"""A child is asked, and killed for no answer, only if at least this share of a reading's deadline is left for the answer."""
 _PAUSES = Backoff(first_s=1.0, longest_s=60.0)
 _ABSENT_PAUSE_S = 600.0
 """A driver may be loaded after the start of the agent."""
@@ -95,17 +97,20 @@ class NvmlReader:
 
     async def read(self) -> tuple[GpuReading, ...] | None:
         """Return a row for each GPU, or None, within the deadline."""
-        deadline_s = self._clock() + self._deadline_s
+        begun_s = self._clock()
         child = await self._ready_child()
         if child is None:
             return None
+        answer_within_s = self._deadline_s - (self._clock() - begun_s)
+        if answer_within_s < _LEAST_SHARE * self._deadline_s:
+            return None  # its start took the time of this reading, which is no fault of the child: the next reading asks it
         try:
-            async with asyncio.timeout(max(0.0, deadline_s - self._clock())):
+            async with asyncio.timeout(answer_within_s):
                 assert child.stdin is not None and child.stdout is not None, "both are pipes"
                 child.stdin.write(b"read\n")
                 gpus = parse_gpus(await child.stdout.readline())
         except TimeoutError:
-            self._fail(child, f"no answer within {self._deadline_s:g} s")
+            self._fail(child, f"no answer within {answer_within_s:.3g} s")
         except asyncio.CancelledError:
             self._end(child)  # its answer, when it comes, must not be taken for the answer to the next request
             raise
