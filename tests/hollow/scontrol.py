@@ -65,7 +65,7 @@ class WrappedScontrol:
 
     @property
     def hangs(self) -> bool:
-        """Whether a call has begun to hang."""
+        """Return whether a call has begun to hang."""
         return (self.folder / "hangs").exists()
 
     def answer(self) -> None:
