@@ -13,12 +13,16 @@ export LC_ALL=C
 shown() {{
     {scontrol} "$@" | sed 's/ SlurmdStartTime=None / SlurmdStartTime=2026-01-01T00:00:00 /'
 }}
-[ -e {folder}/releases ] || {{ shown "$@"; exit; }}
+wait_while_it_hangs() {{
+    while [ -e {folder}/hang ]; do sleep 0.2; done
+}}
+[ -e {folder}/hangs ] && wait_while_it_hangs
+[ -e {folder}/hang ] || {{ shown "$@"; exit; }}
 # The first call that releases jobs is carried out; the next one hangs, and every later call.
 lines=$(cat)
 case $lines in *release*)
-    [ "$(cat {folder}/releases)" = none ] || {{ echo 1000 > {folder}/slow.new; mv {folder}/slow.new {folder}/slow; sleep 1000; }}
-    echo one > {folder}/releases
+    [ -e {folder}/released ] && {{ touch {folder}/hangs; wait_while_it_hangs; }}
+    touch {folder}/released
 esac
 printf '%s\\n' "$lines" | shown "$@"
 """
@@ -53,12 +57,20 @@ class WrappedScontrol:
             path.unlink(missing_ok=True)
 
     def hang_at_second_release(self) -> None:
-        """Hang from the second of the later calls that release jobs, until `answer`; so the test need not be quick."""
-        (self.folder / "releases").write_text("none\n")
+        """Hang from the second of the later calls that release jobs, until `answer`; so the test need not be quick.
+
+        Calls write other files than the test, so that none that is in flight can undo `answer`.
+        """
+        (self.folder / "hang").touch()
+
+    @property
+    def hangs(self) -> bool:
+        """Return whether a call has begun to hang."""
+        return (self.folder / "hangs").exists()
 
     def answer(self) -> None:
         """Answer again."""
-        (self.folder / "releases").unlink()
+        (self.folder / "hang").unlink()
         self.delay(0)
 
 

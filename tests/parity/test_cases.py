@@ -127,6 +127,16 @@ def test_records_of_arrays_and_heterogeneous_jobs_have_parts() -> None:
     assert records[4].end_s is not None
 
 
+def test_files_of_a_run_that_began_after_the_record_was_read_are_not_of_it(tmp_path: Path) -> None:
+    (tmp_path / "10.0.batch").write_text("SLURM_NTASKS=2\0")
+    (tmp_path / "10.1.batch").write_text("SLURM_NTASKS=2\0SLURM_RESTART_COUNT=1\0")
+    shown = "JobId=10 JobName=low JobState={} Restarts=1 NodeList="
+    for state, runs in (("PENDING", 1), ("RUNNING", 2)):
+        [record] = parse(shown.format(state))
+        assert record.begun_runs == runs
+        assert ("SLURM_RESTART_COUNT" in Written(tmp_path).environment("10", record.begun_runs)) is (runs == 2)
+
+
 def test_files_of_jobs_are_read_by_run(tmp_path: Path) -> None:
     files = {
         "10.0.begun": "100.5\n",
@@ -140,7 +150,7 @@ def test_files_of_jobs_are_read_by_run(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     written = Written(tmp_path)
     assert written.first_begin_s("10") == 100.5
-    assert written.environment("10") == {"SLURM_NTASKS": "2", "CUDA_VISIBLE_DEVICES": "0"}
-    assert [task["SLURM_PROCID"] for task in written.tasks("10")] == ["0", "1"]
+    assert written.environment("10", 2) == {"SLURM_NTASKS": "2", "CUDA_VISIBLE_DEVICES": "0"}
+    assert [task["SLURM_PROCID"] for task in written.tasks("10", 2)] == ["0", "1"]
     assert written.output("10") == "text\n"
-    assert (written.first_begin_s("11"), written.tasks("11"), written.output("11")) == (None, (), "")
+    assert (written.first_begin_s("11"), written.tasks("11", 1), written.output("11")) == (None, (), "")

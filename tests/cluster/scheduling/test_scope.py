@@ -207,12 +207,13 @@ def test_a_reservation_is_honoured(world: Live) -> None:
         "Users=daemon,root",
     )  # fmt: skip
     try:
-        inside = world.sbatch("--reservation=exam", "-N2", "--gres=gpu:8", seconds=3)
-        outside = world.sbatch("-N2", "--gres=gpu:8", seconds=3)
-        for job in (inside, outside):
-            world.until_state(job, "RUNNING", "COMPLETED")
-        assert world.expand(world.show(inside)["NodeList"]) == ["n1", "n2"]
-        assert world.expand(world.show(outside)["NodeList"]) == ["n3", "n4"]
+        inside = world.open_job("--reservation=exam", "-N2", "--gres=gpu:8")
+        outside = world.open_job("-N2", "--gres=gpu:8")
+        for job, nodes in ((inside, ["n1", "n2"]), (outside, ["n3", "n4"])):
+            world.until_begun(job)
+            shown = world.show(job)
+            assert (shown["JobState"], shown["Restarts"]) == ("RUNNING", "0"), f"{shown}\n{world.everything()}"
+            assert world.expand(shown["NodeList"]) == nodes
     finally:
         world.cancel_all()
         world.cluster.run("scontrol", "delete", "ReservationName=exam")

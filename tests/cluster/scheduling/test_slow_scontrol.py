@@ -13,7 +13,8 @@ from tests.hollow.watch import LeaseWatch, released_twice, steps
 
 NODES = 25
 JOBS = NODES * GPUS
-TIMEOUT_S = 2.0
+TIMEOUT_S = 5.0
+"""More than an ordinary call takes on a busy machine: the test is about the one that hangs."""
 STALE_S = 60.0
 
 
@@ -32,6 +33,9 @@ def test_what_was_released_before_scontrol_hangs_is_kept_and_the_rest_follows(ho
     def released() -> int:
         return steps(journal, "release").get("done", 0)
 
+    def timed_out() -> int:
+        return hollow.headway.log("controller").count("no answer within")
+
     # given a long queue before closed nodes, and a scontrol that takes its time for every call
     hollow.close_nodes()
     hollow.submit(JOBS)
@@ -45,7 +49,9 @@ def test_what_was_released_before_scontrol_hangs_is_kept_and_the_rest_follows(ho
         hollow.scontrol.hang_at_second_release()
         hollow.open_nodes()
         hollow.headway.wake()
-        until(lambda: "no answer within" in hollow.headway.log("controller"), "a call times out", timeout_s=180.0)
+        until(lambda: hollow.scontrol.hangs, "the second release hangs", timeout_s=120.0)
+        before = timed_out()  # on a busy machine, calls that do not hang may take too long, too
+        until(lambda: timed_out() > before, "a call times out", every_s=0.1)
         kept = until(released, "the first piece is released")
         hollow.scontrol.answer()
         # then the rest is placed as soon as it answers again

@@ -221,13 +221,13 @@ class Player:
             state=record.state,
             reason="" if runs else fields.get("Reason", ""),
             exit_code=fields.get("ExitCode", "") if record.has_ended else "",
-            restarts=int(fields.get("Restarts", "0")),
+            restarts=record.restarts,
             began_s=None if began_s is None else round(began_s - self.begun_s, 1),
             ended_s=None if record.end_s is None else round(record.end_s - self.begun_s, 1),
             gpus={self.lot.neutral(node): number for node, number in record.gpus.items()},
             resources=fields.get("TRES", fields.get("AllocTRES", "")) if runs else "",
-            environment=self._neutral_values(written.environment(record.job_id)),
-            tasks=tuple(self._neutral_values(task) for task in written.tasks(record.job_id)),
+            environment=self._neutral_values(written.environment(record.job_id, record.begun_runs)),
+            tasks=tuple(self._neutral_values(task) for task in written.tasks(record.job_id, record.begun_runs)),
             output=self._neutral(written.output(record.job_id)),
         )
 

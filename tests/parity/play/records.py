@@ -46,6 +46,16 @@ class Record:
         return self.fields.get("JobState", "")
 
     @property
+    def restarts(self) -> int:
+        """Number of times that Slurm has put it back into the queue."""
+        return int(self.fields.get("Restarts", "0"))
+
+    @property
+    def begun_runs(self) -> int:
+        """Number of runs that can have begun; the next run of a job that waits has not."""
+        return self.restarts + (self.state != "PENDING")
+
+    @property
     def has_ended(self) -> bool:
         """True when it will not run again by itself, and its nodes are free."""
         return self.state in TERMINAL

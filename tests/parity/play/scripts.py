@@ -26,7 +26,11 @@ def batch_script(job: Job) -> str:
 
 
 class Written:
-    """Files that the jobs of one case have written."""
+    """Files that the jobs of one case have written.
+
+    `runs` is how often a job had begun when its record was read: it may have begun again before its files were read, and the
+    files of that run do not belong to the record.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._runs: dict[str, dict[int, dict[str, Path]]] = {}
@@ -42,14 +46,14 @@ class Written:
                 return float(text)
         return None
 
-    def environment(self, job_id: str) -> dict[str, str]:
-        """Return the environment of the batch script in the last run; empty if there is none."""
-        files = self._last(job_id)
+    def environment(self, job_id: str, runs: int) -> dict[str, str]:
+        """Return the environment of the batch script in the last of its runs; empty if there is none."""
+        files = self._last(job_id, runs)
         return _environment(files["batch"]) if "batch" in files else {}
 
-    def tasks(self, job_id: str) -> tuple[dict[str, str], ...]:
-        """Return the environments of the tasks of the step in the last run, by rank."""
-        files = self._last(job_id)
+    def tasks(self, job_id: str, runs: int) -> tuple[dict[str, str], ...]:
+        """Return the environments of the tasks of the step in the last of its runs, by rank."""
+        files = self._last(job_id, runs)
         ranks = sorted((int(name.removeprefix("task.")), path) for name, path in files.items() if name[:5] == "task.")
         return tuple(_environment(path) for _, path in ranks)
 
@@ -58,9 +62,9 @@ class Written:
         path = self._folder / f"{job_id}.out"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def _last(self, job_id: str) -> Mapping[str, Path]:
-        runs = self._runs.get(job_id, {})
-        return runs[max(runs)] if runs else {}
+    def _last(self, job_id: str, runs: int) -> Mapping[str, Path]:
+        files = {number: paths for number, paths in self._runs.get(job_id, {}).items() if number < runs}
+        return files[max(files)] if files else {}
 
 
 def _environment(path: Path) -> dict[str, str]:
