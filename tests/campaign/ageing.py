@@ -236,8 +236,10 @@ class _Months:
                 found = cluster.find(expected.job_id)
                 state = "gone" if found is None else f"{found.state} ({found.reason}, {found.admin_comment!r})"
                 model.broken(Promise.NOT_HELD_FOR_EVER, expected.job_id, f"a day after it was submitted it is {state}")
-        for job_id in cluster.slurm._ctld.outcomes.keys() - model.jobs.keys():  # no job depends on another one here
-            del cluster.slurm._ctld.outcomes[job_id]
+        ctld = cluster.slurm._ctld
+        # No job depends on another one here. What has just ended is still known, and forgotten by the emulation itself.
+        for job_id in ctld.outcomes.keys() - model.jobs.keys() - ctld.jobs.keys():
+            del ctld.outcomes[job_id]
         cluster.ids = {label: ids for label, ids in cluster.ids.items() if any(job_id in model.jobs for job_id in ids)}
         cluster.slurm.faults.calls.clear()  # the emulation's own record, which fills for a week
         if not cluster.lease_is_fresh:
