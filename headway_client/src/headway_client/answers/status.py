@@ -37,6 +37,12 @@ class PolicyLearning(Message):
     """Half of its 95 % interval."""
     problem: str = text(15)
     """Why nothing is recorded or learned at present; empty = there is no problem."""
+    feedback_samples: int = u64(16)
+    """Samples of decisions on this cluster, with their rewards."""
+    feedback_updates: int = u64(17)
+    """Gradient steps from them since the start of the policy server, on a copy of the weights in service."""
+    feedback_left_out: int = u64(18)
+    """Decisions since then without samples, because their reward is not known."""
 
 
 @dataclass(frozen=True)
