@@ -126,6 +126,8 @@ class Observer:
         self._unfit: dict[JobKey, frozenset[str]] = {}
         """Nodes that jobs avoid because Slurm did not start them there, as in the rows.
         Bound: the ledger's refusals."""
+        self._not_understood: set[JobKey] = set()
+        """Jobs whose classification has failed, and is in the log. Bound: the jobs of one snapshot."""
         self._nodes: Nodes | None = None
         """The nodes, with the users and QOS seen so far. Bound: `_MOST_USERS` and `_MOST_QOS`, or twice those of one snapshot."""
         self._signature: object = None
@@ -156,7 +158,9 @@ class Observer:
                 classified.classify_waiting(list(run))
             else:
                 for row in run:
-                    _classify(classified, row)
+                    self._classify(classified, row)
+        if self._not_understood:
+            self._not_understood &= {job.key for job in snapshot.jobs}
         classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
@@ -199,6 +203,16 @@ class Observer:
             log.exception("job_not_understood", job=job.key.job_id, effect="Slurm places it")
             row = job_row(plain(job), Ledger(), nodes, partitions, {})
             return replace(row, job=job, unsupported=not_understood(error), waits=False)
+
+    def _classify(self, classified: _Classification, row: JobRow) -> None:
+        """Classify a job. One that leads to an error of ours is left to Slurm, or runs on: it must not stop all others."""
+        try:
+            classified.classify(row.job, row)
+        except Exception as error:
+            if row.key not in self._not_understood:
+                log.exception("job_not_understood", job=row.key.job_id, effect="Slurm places it")
+                self._not_understood.add(row.key)
+            classified.leave_to_slurm(row, not_understood(error))
 
     def _drop_changed_rows(self, ledger: Ledger, now_s: float) -> None:
         """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
@@ -325,15 +339,6 @@ def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone 
 def _sleeps(node: SlurmNode) -> bool:
     """Return the key by which nodes that power saving has off come last: of equal nodes, policies take the first ones."""
     return node.is_asleep
-
-
-def _classify(classified: _Classification, row: JobRow) -> None:
-    """Classify a job. One that leads to an error of ours is left to Slurm, or runs on: it must not stop all others."""
-    try:
-        classified.classify(row.job, row)
-    except Exception as error:
-        log.exception("job_not_understood", job=row.key.job_id, effect="Slurm places it")
-        classified.leave_to_slurm(row, not_understood(error))
 
 
 def _never(_row: JobRow) -> bool:

@@ -69,8 +69,10 @@ def no_dependencies(monkeypatch: pytest.MonkeyPatch) -> Observer:
 
 def test_a_job_with_a_dependency_that_leads_to_an_error_is_given_to_slurm(no_dependencies: Observer) -> None:
     bad, good = job("1", dependency="afterok:7"), job("2")
-    found = observed(no_dependencies, bad, good)
+    with capture_logs() as logs:
+        found = [observed(no_dependencies, bad, good) for _ in range(3)][-1]
 
+    assert [line["event"] for line in logs] == ["job_not_understood"], "once, and not in every cycle"
     assert [row.key.job_id for row in found.rows] == ["2"]
     assert found.to_yield == {bad.key: "has a value that Headway does not understand (ArithmeticError)"}
 
