@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy.ma  # noqa: F401 - numpy itself imports it at its first `unique`, which comes after weeks, and is no growth
+
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.sqlite_file import asides

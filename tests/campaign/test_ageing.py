@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.agents import node_table as growth_of
 from controller.agents.node_table import NodeTable
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
@@ -236,3 +238,23 @@ def test_leaks_in_what_takes_the_reports_of_agents_are_named(tmp_path: Path) -> 
         "NodeTable._nodes",
         "ProfileStore._gpu_models",
     ]
+
+
+def test_caches_with_a_bound_do_not_count_and_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded, unbounded = lru_cache(maxsize=100_000)(str), lru_cache(maxsize=None)(repr)
+    monkeypatch.setattr(growth_of, "bounded", bounded, raising=False)
+    monkeypatch.setattr(growth_of, "unbounded", unbounded, raising=False)
+    for number in range(1000):
+        bounded(number), unbounded(number)
+    before = sys.getallocatedblocks()
+    process_sizes()
+    assert (bounded.cache_info().currsize, unbounded.cache_info().currsize) == (0, 1000)
+    assert sys.getallocatedblocks() < before - 1000
+
+
+def test_a_cache_of_a_class_is_emptied_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = staticmethod(lru_cache(maxsize=10)(str))
+    monkeypatch.setattr(NodeTable, "cached", cached, raising=False)
+    NodeTable.cached(1)  # type: ignore[attr-defined]
+    process_sizes()
+    assert NodeTable.cached.cache_info().currsize == 0  # type: ignore[attr-defined]
