@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
-from policies.learned.algorithms.losses import actor_critic_losses, descend
+from policies.learned.algorithms.losses import ActorCriticLosses, actor_critic_losses, descend
 from policies.learned.marl.network import MarlNetwork
 from policies.learned.marl.playing import END, Array, Decisions
 from policies.learned.marl.recipe import Recipe
@@ -44,10 +44,19 @@ class ActorCritic:
         found = [self._step(played, rows, torch.from_numpy(returns[rows])) for rows in batches]
         return dict(zip(LOSSES, np.mean(found, axis=0).tolist(), strict=True))
 
-    def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float, float]:
+    def loss(self, played: Decisions, rows: Array) -> float:
+        """Return the mean loss of actor and critic on these rows, without a gradient step; NaN for no rows."""
+        with torch.no_grad():
+            losses = self._losses(played, rows, torch.from_numpy(_returns(played, self._recipe.gamma)[rows]))
+        return float(losses.policy + losses.value)
+
+    def _losses(self, played: Decisions, rows: Array, returns: Tensor) -> ActorCriticLosses:
         logits, values = self._network.decide(*played.rows(rows))
         distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
-        losses = actor_critic_losses(distribution, torch.from_numpy(played.actions[rows]), values, returns)
+        return actor_critic_losses(distribution, torch.from_numpy(played.actions[rows]), values, returns)
+
+    def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float, float]:
+        losses = self._losses(played, rows, returns)
         loss = losses.policy + losses.value - self._recipe.entropy_weight * losses.entropy
         descend(loss, self._optimizer, self._network.parameters(), self._recipe.max_grad_norm)
         policy, value, entropy = (float(each.detach()) for each in losses)

@@ -21,7 +21,7 @@ class MarlEnvOptions(MarlOptions):
     agent: int | None = None
     """Scheduler whose view it is; None: all of them, in turn."""
     others: str = "lif"
-    """Rule of the other schedulers, and of `advice`: tetris, lb, lif, deepsys, atte, random, interference-greedy,
+    """Rule of the other schedulers, and of `advice`: tetris, lb, lif, deepsys, atte, random, kubernetes, interference-greedy,
     contention-greedy or lookahead-greedy."""
     cluster: Cluster | None = None
     """The cluster that a training gives: the same data center as `network`, `k` and the others describe; None: not checked."""

@@ -13,10 +13,10 @@ from simulator.traces.generators.marl import INTERVAL_S, JOBS_AN_INTERVAL
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
-FAT_TREE, VL2, BCUBE = "fat-tree", "vl2", "bcube"
-NETWORKS = (FAT_TREE, VL2, BCUBE)
-POWER8, DGX1, TWO_SIZES, MIXED = "power8", "dgx1", "two-sizes", "mixed"
-ARCHITECTURES = (POWER8, DGX1, TWO_SIZES, MIXED)
+FAT_TREE, VL2, BCUBE, RACKS = "fat-tree", "vl2", "bcube", "racks"
+NETWORKS = (FAT_TREE, VL2, BCUBE, RACKS)
+POWER8, DGX1, TWO_SIZES, MIXED, G4DN = "power8", "dgx1", "two-sizes", "mixed", "g4dn"
+ARCHITECTURES = (POWER8, DGX1, TWO_SIZES, MIXED, G4DN)
 WHEN_FULL, ALWAYS, NEVER = "full", "always", "never"
 BY_JOB, BY_TYPE = "jobs", "types"
 PROGRESS, SPEED = "progress", "speed"
@@ -27,14 +27,17 @@ class MarlOptions:
     """The options. Those without a remark are the paper's; "our choice" marks what it leaves open."""
 
     network: str = FAT_TREE
-    """fat-tree, vl2 or bcube. A scheduler has a pod, the 5 racks of an aggregation switch, or two BCube_1."""
+    """fat-tree, vl2, bcube, or racks (of the testbed, section VII). A scheduler has a pod, the 5 racks of an aggregation switch,
+    two BCube_1, or a rack."""
     k: int | None = None
-    """Ports of a fat-tree's switches, aggregation switches of VL2, or the highest level of BCube; None: 20, 20 and 3."""
+    """Ports of a fat-tree's switches, aggregation switches of VL2, the highest level of BCube, or the number of racks; None: 20,
+    20, 3 and 2."""
     n: int = 6
-    """Servers below one switch of BCube; the other networks do not use it."""
+    """Servers below one switch of BCube, or in a rack; the other networks do not use it."""
     architecture: str = POWER8
     """Servers: power8 (2 CPUs of 8 cores, 2 GPUs each), dgx1 (2 of 16 cores, 4 GPUs each), two-sizes (16 cores with 4 GPUs, and 8
-    cores with 2), mixed (20 % of 8 cores with 2 GPUs, 40 % power8, 40 % dgx1)."""
+    cores with 2), mixed (20 % of 8 cores with 2 GPUs, 40 % power8, 40 % dgx1), g4dn (the testbed's: 24 cores with 4 GPUs; that they
+    are one CPU is our assumption)."""
     single: bool = False
     """True: one scheduler manages the whole data center (section VI-E)."""
     schedulers: int = 0

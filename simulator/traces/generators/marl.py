@@ -41,6 +41,10 @@ class Marl(Workload):
     """Number of schedulers among which the jobs are divided; it does not change the gap."""
     most_workers: int = 4
     """Maximum of a job's workers, and of its parameter servers, from 1 on equally likely."""
+    least_workers: int = 1
+    """Minimum of a job's workers (2 on the paper's testbed, section VII)."""
+    most_servers: int = 0
+    """Maximum of a job's parameter servers, where it is another one (2 on the testbed); 0: as of its workers."""
     median_s: float = 4500.0
     """Median duration; chosen."""
     mean_s: float = 8820.0
@@ -50,15 +54,18 @@ class Marl(Workload):
 def generate(workload: Marl) -> Trace:
     """Generate the jobs of that seed."""
     workload.check()
-    if workload.schedulers < 1 or workload.most_workers < 1:
-        raise TraceError("schedulers and most_workers must be at least 1", mend="give schedulers=20, most_workers=4")
+    if workload.schedulers < 1 or not 1 <= workload.least_workers <= workload.most_workers or workload.most_servers < 0:
+        raise TraceError(
+            "schedulers and least_workers must be at least 1, and most_workers at least as many",
+            mend="give schedulers=20, least_workers=1, most_workers=4",
+        )
     if not 0 < workload.median_s < workload.mean_s:
         raise TraceError("median_s must be more than 0 and less than mean_s", mend="give median_s=4500, mean_s=8820")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     model = chosen(rng, MODELS, jobs)
-    workers = rng.integers(1, workload.most_workers, jobs, endpoint=True)
-    servers = rng.integers(1, workload.most_workers, jobs, endpoint=True)
+    workers = rng.integers(workload.least_workers, workload.most_workers, jobs, endpoint=True)
+    servers = rng.integers(1, workload.most_servers or workload.most_workers, jobs, endpoint=True)
     seconds = np.maximum(lognormal_s(rng, jobs, median_s=workload.median_s, mean_s=workload.mean_s), 1.0)
     return made(
         "marl",

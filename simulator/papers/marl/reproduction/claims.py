@@ -19,6 +19,9 @@ from simulator.papers.marl.reproduction.contenders import (
     BASELINES,
     CONTENTION_GREEDY,
     INTERFERENCE_GREEDY,
+    KUBERNETES,
+    LB,
+    LIF,
     LOOKAHEAD_GREEDY,
     NEVER,
     ONE,
@@ -43,6 +46,7 @@ from simulator.papers.marl.reproduction.settings import (
     SCHEDULERS,
     SERVERS,
     SLOWDOWN_ERROR,
+    TESTBED,
     TRAINED,
     UNIFORM,
 )
@@ -59,6 +63,8 @@ _PAPER = {
 """The paper's least improvement on all its baselines: figures 7, 8 and 9."""
 
 
+_OF_FIGURE_11, _FIGURE_11 = (TETRIS, LB, LIF, KUBERNETES), -0.189
+"""Schemes of figure 11, and the least improvement on them ("at least 18.9 %")."""
 _ERROR = 0.131
 """Error of the paper's interference model (table III)."""
 _ERRORS = {LINEAR: 0.246, QUADRATIC: 0.229, WITHOUT_PCIE: 0.275, WITHOUT_CPU: 0.363}
@@ -76,6 +82,7 @@ def claims() -> list[Claim]:
         found.append(_claim(where.name, (RANDOM,), "uniform random", None, 0.0))
     for where, paper in ((DAILY, _PAPER[DAILY.name]), (CROWDED, None)):
         found += [_claim(where.name, (name,), name, paper, _PAPER[DAILY.name]) for name in BASELINES]
+    found += [_claim(TESTBED.name, (name,), f"{name} (figure 11)", _FIGURE_11, _FIGURE_11) for name in _OF_FIGURE_11]
     for where in (DAILY, BUSY, CROWDED):
         found.append(_claim(where.name, (ONE,), "one scheduler (figure 10)", None, 0.0))
     for where in (DAILY, UNIFORM, BUSY, CROWDED):

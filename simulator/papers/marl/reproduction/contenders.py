@@ -12,8 +12,12 @@ from simulator.papers.marl.reproduction.settings import (
     COUNTS,
     CROWDED,
     DAILY,
+    LARGE_SERVERS,
+    MIXED,
     SCHEDULERS,
+    TESTBED,
     TRAINED,
+    TWO_SIZES,
     UNIFORM,
     run_agent,
     run_bound,
@@ -25,19 +29,24 @@ from simulator.runs.progress import OnProgress
 
 OURS = NAME
 """The agent that comes with Headway."""
-ALONE, PAPERS = "marl-alone", "marl-paper"
+ALONE, PAPERS, OF_MIXED = "marl-alone", "marl-paper", "marl-mixed"
 TRAININGS: dict[str, tuple[str, ...]] = {
     ALONE: ("preset=alone", "jobs=15"),
     PAPERS: ("preset=paper",),
     SINGLE: ("single=true",),
+    OF_MIXED: ("architecture=mixed", "jobs=15/30/45"),
 }
-"""Other trainings by name, and what differs from the default recipe, as for `--set`. They act in the data center of their training,
-and their runs are stored. The weights of `marl-single` come with Headway; it acts in those of `_OF_SINGLE`."""
+"""Other trainings by name, and what differs from the default recipe, as for `--set`. Their runs are stored. They act in the data
+center of their training, and `_ACTS_IN` has others. The weights of `marl-single` come with Headway; it acts in those of
+`_OF_SINGLE`."""
+_ACTS_IN = {OF_MIXED: {each.name for each in (DAILY, BUSY, LARGE_SERVERS, TWO_SIZES, MIXED, CROWDED)}}
 _OF_SINGLE = {each.name for each in (DAILY, UNIFORM, BUSY, TRAINED, CROWDED)}
 """The arrivals of figure 10, more jobs, and the data center of its training."""
 _WITH_WAITS = {each.name for each in (BUSY, CROWDED)}
 """Settings in which partitions fill, so that forwarding matters."""
 TETRIS, LB, LIF, DEEPSYS, ATTE = "tetris", "lb", "lif", "deepsys", "atte"
+KUBERNETES = "kubernetes"
+"""The default scheduler, which is in figure 11 alone."""
 BASELINES = (TETRIS, LB, LIF, DEEPSYS, ATTE)
 INTERFERENCE_GREEDY, CONTENTION_GREEDY = "interference-greedy", "contention-greedy"
 LOOKAHEAD_GREEDY, RANDOM = "lookahead-greedy", "random"
@@ -57,6 +66,8 @@ def contenders(setting: Setting, trained: Path | None = None) -> tuple[Contender
     if setting.name == SCHEDULERS.name:
         return (*_by_number(), Contender(BOUND, Kind.BOUND, _bound))
     rules = [_rule(name, Kind.BASELINE) for name in BASELINES] + [_rule(name, Kind.CONTROL) for name in CONTROLS]
+    if setting.name == TESTBED.name:
+        rules.append(_rule(KUBERNETES, Kind.BASELINE))
     variants = [
         Contender(name, Kind.OURS, _acting("", NAME, options))
         for name, options in _VARIANTS.items()
@@ -86,9 +97,10 @@ def _by_number() -> Iterator[Contender]:
 
 
 def _others(setting: Setting, trained: Path | None) -> list[Contender]:
-    if trained is None or setting.name != TRAINED.name:
+    if trained is None:
         return []
-    there = [name for name in TRAININGS if not is_shipped(name) and (trained / name / "best").is_dir()]
+    acting = [name for name in TRAININGS if setting.name in {TRAINED.name, *_ACTS_IN.get(name, ())}]
+    there = [name for name in acting if not is_shipped(name) and (trained / name / "best").is_dir()]
     return [Contender(name, Kind.OURS, _acting(str(trained / name), NAME, {})) for name in there]
 
 

@@ -36,6 +36,7 @@ from simulator.papers.marl.reproduction.settings import (
     SCHEDULERS,
     SERVERS,
     SHOWN,
+    TESTBED,
     TRAINED,
     WITH_JOBS,
 )
@@ -52,6 +53,7 @@ _FIGURES: Mapping[str, tuple[Setting, ...]] = {
     "As figure 7: arrivals": ARRIVALS,
     "As figure 8: servers": SERVERS,
     "As figure 9: networks": NETWORKS,
+    "As figure 11b: testbed": (TESTBED,),
 }
 
 

@@ -18,7 +18,7 @@ from simulator.agents.episodes import make, play
 from simulator.envs import MARL
 from simulator.papers.marl.bound import average_jct_bound_s
 from simulator.papers.marl.episodes import outcome, workload
-from simulator.papers.marl.options import MarlOptions
+from simulator.papers.marl.options import G4DN, RACKS, MarlOptions
 from simulator.papers.marl.rules.rule import Rule
 from simulator.papers.marl.rules.rule import play as play_rule
 from simulator.papers.marl.state.data_center import data_center
@@ -27,6 +27,7 @@ from simulator.papers.marl.world import World
 from simulator.reproducing.experiment import Metric, Run, Setting
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators import generate
+from simulator.traces.generators.marl import Marl
 from simulator.traces.trace import Trace
 
 JCT = "avg_jct_s"
@@ -80,7 +81,7 @@ def with_other_figures(like: Setting, name: str, says: str, metrics: tuple[str, 
 
 
 def _trace(asked: MarlOptions, seed: int) -> Trace:
-    jobs = workload(asked, data_center(asked))
+    jobs = asked.traces if isinstance(asked.traces, Marl) else workload(asked, data_center(asked))
     return generate("marl", type(jobs)(**{**vars(jobs), "seed": seed}))
 
 
@@ -95,8 +96,20 @@ VL2 = setting("VL2", "the network VL2", network="vl2", k=4)
 BCUBE = setting("BCube", "the network BCube of four-port switches", network="bcube", k=3, n=4)
 TRAINED = setting("16 servers", "the fat-tree of the training", k=4)
 CROWDED = setting("three times the jobs", "three times as many jobs, daily arrivals", k=4, jobs_per_interval=45.0)
+TESTBED = setting(
+    "testbed",
+    "section VII, emulated in this world: two racks, 2 to 4 workers and 1 or 2 parameter servers, intervals of 10 minutes",
+    network=RACKS,
+    k=2,
+    architecture=G4DN,
+    interval_s=600.0,
+    traces=Marl(
+        jobs=80, mean_gap_s=900.0, cluster_gpus=48, schedulers=2, least_workers=2, most_workers=4, most_servers=2
+    ),
+)
+"""Figure 11. The paper scales Google's arrivals down, and does not say how far; here jobs ask for three fifths of the GPUs."""
 ARRIVALS, SERVERS, NETWORKS = (DAILY, UNIFORM, POISSON, BUSY), (LARGE_SERVERS, TWO_SIZES, MIXED), (VL2, BCUBE)
-COMPARED = (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED, CROWDED)
+COMPARED = (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED, CROWDED, TESTBED)
 """Settings with one data center each, in which all schedulers are compared."""
 SCHEDULERS = replace(
     BUSY, name="number of schedulers", says="twice as many jobs on 128 servers, divided among 1, 2, 4 or 8 schedulers"

@@ -1,4 +1,5 @@
-"""The baselines of section VI-A without networks: Tetris, load balancing, least interference first; and random placement.
+"""The baselines without networks: of section VI-A Tetris, load balancing, least interference first; of section VII the default
+scheduler of Kubernetes; and random placement.
 
 The paper describes Tetris and load balancing by server. Which group of the server is taken is left open: Tetris takes the fullest
 one, load balancing the emptiest.
@@ -43,6 +44,24 @@ class LoadBalancing(Rule):
         """See Rule."""
         server, group = loads(self.world, scheduler)
         return _BY_SERVER * server + group
+
+
+class Kubernetes(Random):
+    """Places every task as Kubernetes' default scheduler would: on the server with the least share of its cores requested, a random
+    one of equals.
+
+    The default scheduler scores nodes by requested cores and memory; GPUs only have to be free, and our tasks request no memory.
+    Pods that come from no controller are not spread by their names.
+    """
+
+    def scores(self, scheduler: int, task: Task) -> Floats:
+        """See Rule."""
+        center, placed = self.world.center, self.world.placed
+        groups = center.groups_of(scheduler)
+        servers = center.group_server[groups]
+        cores = np.bincount(center.group_server, placed.logical)
+        requested = placed.server_cores[servers] / cores[servers]
+        return _BY_SERVER * requested.round(9) + super().scores(scheduler, task)
 
 
 class Tetris(Rule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.papers.marl.rules.atte import Atte
-from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
+from simulator.papers.marl.rules.baselines import Kubernetes, LeastInterference, LoadBalancing, Random, Tetris
 from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
 from simulator.papers.marl.rules.deepsys import DeepSys
 from simulator.papers.marl.rules.rule import Rule
@@ -17,6 +17,7 @@ BASELINES: Mapping[str, type[Rule]] = {
 RULES: Mapping[str, type[Rule]] = {
     **BASELINES,
     "random": Random,
+    "kubernetes": Kubernetes,
     "interference-greedy": InterferenceGreedy,
     "contention-greedy": ContentionGreedy,
     "lookahead-greedy": LookaheadGreedy,

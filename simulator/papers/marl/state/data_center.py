@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster.cluster import Cluster
-from simulator.cluster.topology import Topology, bcube, fat_tree, vl2
+from simulator.cluster.topology import Inside, Topology, bcube, fat_tree, rack_tree, vl2
 from simulator.cluster.topology.generators import VL2_SERVERS
 from simulator.errors import SettingError
-from simulator.papers.marl.options import BCUBE, DGX1, FAT_TREE, MIXED, POWER8, TWO_SIZES, MarlOptions
+from simulator.papers.marl.options import BCUBE, DGX1, FAT_TREE, G4DN, MIXED, POWER8, RACKS, TWO_SIZES, MarlOptions
 from simulator.slowdown.neighbours.interference import CORES
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +27,7 @@ SERVERS: dict[str, Server] = {
     POWER8: ((2, 8.0), (2, 8.0)),
     DGX1: ((4, 16.0), (4, 16.0)),
     TWO_SIZES: ((4, 16.0), (2, 8.0)),
+    G4DN: ((4, 24.0),),
 }
 SMALL: Server = ((2, 8.0),)
 """The smallest servers of `mixed`."""
@@ -34,6 +35,8 @@ _SHARES = (0.2, 0.4)
 """Shares of the smallest and of the Power8 servers in `mixed`; the others are DGX-1."""
 _PODS_OF_BCUBE = 2
 """BCube_1 of a scheduler (section VI-D)."""
+_NIC_GBS, _PCIE_GBS = 6.25, 15.0
+"""50 Gb/s, and the throughput of PCIe, of a server of the testbed (section VII)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +110,21 @@ def data_center(options: MarlOptions) -> DataCenter:
         topology = fat_tree(gpus, sockets, k=_k(options))
     elif options.network == BCUBE:
         topology = bcube(gpus, sockets, n=options.n, k=_k(options))
+    elif options.network == RACKS:
+        topology = _racks(gpus, sockets, each)
     else:
         topology = vl2(gpus, sockets, k=_k(options))
     groups = [(place, count, cores) for place, server in enumerate(servers) for count, cores in server]
     place, count, cores = (np.array(column) for column in zip(*groups, strict=True))
     return DataCenter(topology, count, cores.astype(np.float64), place, _schedulers(options, pods), pods)
+
+
+def _racks(gpus: list[int], sockets: list[int], each: int) -> Topology:
+    """Return racks of `each` servers, whose uplinks have the bandwidth of all their servers. Of the testbed's network the paper
+    says nothing but the speed of the servers' own links."""
+    racks = [server // each for server in range(len(gpus))]
+    inside = Inside(pcie_gbs=_PCIE_GBS)
+    return rack_tree(gpus, sockets, racks, nic_gbs=_NIC_GBS, uplink_gbs=each * _NIC_GBS, inside=inside)
 
 
 def _schedulers(options: MarlOptions, partitions: int) -> int:
@@ -125,7 +138,7 @@ def _schedulers(options: MarlOptions, partitions: int) -> int:
 
 
 def _k(options: MarlOptions) -> int:
-    return options.k if options.k is not None else 3 if options.network == BCUBE else 20
+    return options.k if options.k is not None else {BCUBE: 3, RACKS: 2}.get(options.network, 20)
 
 
 def _sizes(options: MarlOptions) -> tuple[int, int]:
@@ -140,6 +153,10 @@ def _sizes(options: MarlOptions) -> tuple[int, int]:
         if n < 2 or n % _PODS_OF_BCUBE or k < 2:
             raise SettingError(f"BCube has n={n} and k={k}; give an even n and k of at least 2")
         return _PODS_OF_BCUBE * n * n, n ** (k - 1) // _PODS_OF_BCUBE
+    if options.network == RACKS:
+        if min(options.n, k) < 1:
+            raise SettingError(f"there are k={k} racks of n={options.n} servers; give at least 1 of each")
+        return options.n, k
     if k < 4 or k % 4:
         raise SettingError(f"k is {k}; VL2 needs a multiple of 4")
     return k // 4 * VL2_SERVERS, k

@@ -149,6 +149,9 @@ def test_marl() -> None:
     an_interval = 1800 / gaps_s(trace).mean() / 20
     assert an_interval == pytest.approx(15, rel=0.05)
     assert trace.num_gpus.mean() == pytest.approx(2.5, abs=0.05)
+    testbed = generate("marl", Marl(jobs=200, least_workers=2, most_servers=2))
+    assert set(testbed.num_gpus) == {2, 3, 4}
+    assert set(testbed.extra["num_ps"]) == {"1", "2"}
 
 
 def test_philly_follows_the_log() -> None:
@@ -225,6 +228,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("rl-taps", {"short": "3/1"}, "the first not the larger"),
         ("rl-taps", {"elastic": "2"}, "elastic is 2"),
         ("marl", {"schedulers": "0"}, "must be at least 1"),
+        ("marl", {"least_workers": "5"}, "most_workers at least as many"),
     ],
 )
 def test_impossible_workloads_are_reported(like: str, texts: dict[str, str], message: str) -> None:

@@ -22,6 +22,7 @@ from simulator.papers.marl.reproduction.contenders import (
     BOUND,
     CONTENTION_GREEDY,
     CONTROLS,
+    OF_MIXED,
     OURS,
     TRAININGS,
     with_schedulers,
@@ -35,10 +36,13 @@ from simulator.papers.marl.reproduction.settings import (
     CROWDED,
     DAILY,
     JCT,
+    LARGE_SERVERS,
+    MIXED,
     SCHEDULERS,
     SLOWDOWN_ERROR,
     TIME_ERROR,
     TRAINED,
+    TWO_SIZES,
     UNIFORM,
 )
 from simulator.papers.marl.rules.named import RULES
@@ -76,6 +80,12 @@ def test_figure_10_has_an_agent_that_was_trained_as_the_only_one() -> None:
         assert compared == there
     card = ModelCard.from_json((pretrained() / f"{SINGLE}.json").read_text(encoding="utf-8"), SINGLE)
     assert card.recipe["single"] is True
+
+
+def test_the_agent_of_mixed_servers_acts_where_servers_differ() -> None:
+    for whole in (experiment(), experiment(quick=True)):
+        there = {setting for setting, of in whole.contenders.items() if OF_MIXED in {each.name for each in of}}
+        assert there == {each.name for each in (DAILY, BUSY, LARGE_SERVERS, TWO_SIZES, MIXED, TRAINED, CROWDED)}
 
 
 def stored_mean(setting: Setting, contender: str) -> str:

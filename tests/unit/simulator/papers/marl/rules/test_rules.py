@@ -9,14 +9,23 @@ import pytest
 
 from simulator.papers.marl.episodes import JobSource, outcome
 from simulator.papers.marl.options import MarlOptions
-from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
+from simulator.papers.marl.rules.baselines import Kubernetes, LeastInterference, LoadBalancing, Random, Tetris
 from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
 from simulator.papers.marl.rules.rule import Rule, play
 from simulator.papers.marl.state.data_center import data_center
 from simulator.papers.marl.world import World
 from tests.unit.simulator.papers.marl.worlds import sequence, world_of
 
-RULES = (Random, Tetris, LoadBalancing, LeastInterference, InterferenceGreedy, ContentionGreedy, LookaheadGreedy)
+RULES = (
+    Random,
+    Kubernetes,
+    Tetris,
+    LoadBalancing,
+    LeastInterference,
+    InterferenceGreedy,
+    ContentionGreedy,
+    LookaheadGreedy,
+)
 
 
 def groups_by(rule: Rule, world: World) -> list[list[int]]:
@@ -38,6 +47,25 @@ def test_load_balancing_takes_the_server_with_the_least_load() -> None:
     world = world_of(sequence((0, 2, 500), (0, 1, 500), servers=[1, 1]))
     # Of equally loaded servers the first. A server with a worker has more load than one with a parameter server.
     assert groups_by(LoadBalancing(), world) == [[0, 2, 4], [6, 5]]
+
+
+def test_kubernetes_takes_the_server_with_the_least_share_of_cores_requested() -> None:
+    # The first two workers request 6 cores each on two servers, and the parameter server 2 on a third one. Of the second job, the
+    # worker comes to the empty server, and the parameter server to that of the first parameter server, whose GPUs do not count.
+    world = world_of(sequence((0, 2, 500), (0, 1, 500), servers=[1, 1]))
+    (*workers, server), (worker, other) = groups_by(Kubernetes(), world)
+    assert len({group // 2 for group in (*workers, server, worker)}) == 4
+    assert other // 2 == server // 2
+
+
+def test_kubernetes_takes_a_random_one_of_equal_servers() -> None:
+    found = set()
+    for seed in range(12):
+        world = world_of(sequence((0, 1, 500), servers=[1]))
+        rule = Kubernetes(seed)
+        rule.begin(world, 0)
+        found.add(rule.act(0) // 2)
+    assert len(found) > 2
 
 
 def test_least_interference_avoids_neighbours() -> None:

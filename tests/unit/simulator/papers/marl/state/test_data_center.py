@@ -27,6 +27,8 @@ from simulator.papers.marl.state.data_center import data_center
         ({"k": 4}, 16, 4, 64),
         ({"network": "vl2", "k": 4}, 80, 4, 320),
         ({"network": "bcube", "n": 2, "k": 3}, 16, 2, 64),
+        ({"network": "racks", "architecture": "g4dn"}, 12, 2, 48),
+        ({"network": "racks", "n": 4, "k": 3}, 12, 3, 48),
     ],
 )
 def test_sizes(options: dict[str, Any], servers: int, schedulers: int, gpus: int) -> None:
@@ -37,7 +39,10 @@ def test_sizes(options: dict[str, Any], servers: int, schedulers: int, gpus: int
     assert center.servers_each * schedulers == servers
 
 
-@pytest.mark.parametrize("options", [{"k": 4}, {"network": "vl2", "k": 4}, {"network": "bcube", "n": 4, "k": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [{"k": 4}, {"network": "vl2", "k": 4}, {"network": "bcube", "n": 4, "k": 2}, {"network": "racks"}],
+)
 def test_a_partition_is_a_whole_part_of_the_network(options: dict[str, Any]) -> None:
     center = data_center(MarlOptions(**options))
     pods = np.array(center.topology.pods)[center.group_server]
@@ -87,3 +92,16 @@ def test_bandwidths_are_those_of_the_paper() -> None:
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         data_center(MarlOptions(**options))
+
+
+def test_the_testbed_has_its_servers_links() -> None:
+    center = data_center(MarlOptions(network="racks", architecture="g4dn"))
+    assert center.num_groups == 12 and set(center.group_cores.tolist()) == {24.0}
+    assert center.topology.inside.pcie_gbs == 15.0
+    assert sorted(set(center.topology.network)) == [6.25, 6 * 6.25]
+
+
+@pytest.mark.parametrize("options", [{"n": 0}, {"k": 0}])
+def test_racks_without_servers_are_an_error(options: dict[str, int]) -> None:
+    with pytest.raises(SettingError, match="give at least 1 of each"):
+        data_center(MarlOptions(network="racks", **options))
