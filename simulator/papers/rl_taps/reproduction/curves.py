@@ -21,7 +21,7 @@ from simulator.reproducing.pictures import COLOURS, GREY, Picture
 
 STREAMED = "rl-taps-streaming"
 TRAININGS: Mapping[str, tuple[str, ...]] = {
-    NAME: ("rounds=0", "imitation_rounds=12", "validate_every=6"),
+    NAME: ("rounds=0", "validate_every=5"),
     REINFORCED: (f"start=trained/{NAME}", "jobs=120", "max_steps=300", "validate_every=5", "rounds=28"),
     ALONE: ("preset=alone",),
     STREAMED: ("preset=alone", "data=streaming", "sequences=60"),
