@@ -66,6 +66,14 @@ class Phase(Enum):
         return self is not Phase.PENDING and self is not Phase.ENDED
 
 
+def is_held(zero_priority: bool, phase: Phase, reason: str) -> bool:
+    """Return whether a job in this phase and with this reason is held; only one with priority 0 is.
+
+    Slurm also sets the priority of a job to 0 that an operator suspends, until it resumes; the reason of a hold from before stays.
+    """
+    return zero_priority and (phase is not Phase.SUSPENDED or reason in {HELD_BY_USER, HELD_BY_ADMIN})
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
     """Resources that a job asks for, in Slurm's terms. Exactly one of the three GPU counts is set for a job with GPUs.
@@ -137,7 +145,7 @@ class SlurmJob:
     reason: str
     """Slurm's reason for a pending job: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
     held: bool
-    """Priority 0: the job does not start until it is released."""
+    """The job does not start until it is released (`is_held`)."""
     admin_comment: str
     comment: str
     request: ResourceRequest

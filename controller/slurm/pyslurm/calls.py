@@ -29,6 +29,7 @@ from controller.slurm.client import (
     SlurmNode,
     SlurmPartition,
     SlurmReservation,
+    is_held,
 )
 from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.pyslurm.errors import is_unknown_job
@@ -149,6 +150,7 @@ class PySlurmCalls:
 def job_record(job: Any) -> JobRecord:
     """Return the record of pyslurm's job, which may contain all waiting tasks of an array."""
     phase = phase_of(job.state, has_nodes=bool(job.allocated_nodes))
+    reason = (job.state_reason or "").replace(" ", "_")
     gpus = _gpus(job)
     admin_comment, exact = _text(job, "admin_comment")
     seen = SlurmJob(
@@ -158,8 +160,8 @@ def job_record(job: Any) -> JobRecord:
         partition=job.partition or "",
         phase=phase,
         state=job.state,
-        reason=(job.state_reason or "").replace(" ", "_"),
-        held=job.priority == 0,
+        reason=reason,
+        held=is_held(job.priority == 0, phase, reason),
         admin_comment=admin_comment,
         comment=_text(job, "comment")[0],
         request=_request(job, gpus),

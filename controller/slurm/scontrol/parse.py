@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip, readable
-from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob
+from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob, is_held
 from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
@@ -151,7 +151,7 @@ def _job(
         phase=phase,
         state=state,
         reason=fields["Reason"],
-        held=owner["priority"] == "0",
+        held=is_held(owner["priority"] == "0", phase, fields["Reason"]),
         admin_comment=texts.admin_comment,
         comment=readable(texts.comment),
         request=resources_requested(fields, gpus),

@@ -109,6 +109,7 @@ class _Drain:
                 self.scene.world.user(None, "scontrol", "release", expected.job_id)
             elif job.state == "SUSPENDED":  # slurmctld was away when it was to be resumed
                 self.scene.world.user(None, "scontrol", "resume", expected.job_id)
+                expected.resumed(time.time())
             elif job.reason == "BeginTime" and not job.held and self._is_left_to_slurm(expected):
                 # Slurm lets a requeued job wait for two minutes
                 self.scene.world.user(None, "scontrol", "update", f"jobid={expected.job_id}", "StartTime=now")

@@ -94,6 +94,12 @@ class Expected:
         """True while a hold of its user counts, or may count."""
         return self.maybe_held or any(hold.until_s is None for hold in self.holds)
 
+    def resumed(self, now_s: float) -> None:
+        """`scontrol resume` has let it continue: Slurm gives it a new priority, so holds of its user count no more (22.05)."""
+        self.maybe_held = False
+        for hold in self.holds:
+            hold.until_s = now_s if hold.until_s is None else hold.until_s
+
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:

@@ -208,7 +208,8 @@ def resume_due(scene: Scene, at_s: float) -> None:
     """
     for job_id in [job_id for job_id, until_s in scene.suspended.items() if until_s <= at_s]:
         del scene.suspended[job_id]
-        _as_root(scene, "scontrol", "resume", job_id)
+        if _as_root(scene, "scontrol", "resume", job_id) is not Answer.REFUSED:
+            scene.model.jobs[job_id].resumed(time.time())
 
 
 def policy_use(scene: Scene, other: bool) -> None:
@@ -273,9 +274,10 @@ def _as_user(scene: Scene, job: Expected, *words: str) -> Answer:
     return answer
 
 
-def _as_root(scene: Scene, *words: str) -> None:
+def _as_root(scene: Scene, *words: str) -> Answer:
     answer, text = scene.world.user(None, *words)
     scene.note(f"root: {' '.join(words)}: {answer.name} {text}")
+    return answer
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -147,6 +147,20 @@ def test_states(state: str, nodes: str, phase: Phase) -> None:
     assert bool(seen.allocated) == (phase.occupies_nodes and bool(nodes))
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [
+        ("SUSPENDED", "None", False),  # `scontrol suspend` sets the priority to 0, until `scontrol resume`
+        ("SUSPENDED", "JobHeldAdmin", True),  # held before, while it ran: a requeue leaves it held
+        ("RUNNING", "JobHeldAdmin", True),
+        ("RUNNING", "None", True),
+        ("PENDING", "JobHeldUser", True),
+    ],
+)
+def test_priority_0_is_a_hold_but_for_a_suspended_job(state: str, reason: str, held: bool) -> None:
+    assert job(state=state, nodes="n1" * (state != "PENDING"), priority="0", reason=reason).held is held
+
+
 def test_ended_jobs_keep_their_times_and_no_nodes() -> None:
     seen = job(**RUNNING | {"state": "COMPLETED", "num_tasks": "N/A"})
     assert (seen.phase, seen.end_time_s, seen.allocated) == (Phase.ENDED, SUBMIT_S + 601, ())
