@@ -161,7 +161,8 @@ class Cycle:
                 await self._applier.give_to_slurm(observation.jobs, why)
             return None
         # A plan may start thousands of jobs: the next cycle decides again on those that are left out here.
-        decided = replace(decided, plan=decided.plan.first(self.verbs.most_starts))
+        plan = decided.plan.within(lambda row: observation.rows[row].array_job_id, observation.array_room)
+        decided = replace(decided, plan=plan.first(self.verbs.most_starts))
         self._decisions.record(replace(observation, state=seen), decided)
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)

@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 import structlog
 
+from controller.observe.array_throttle import beyond_throttle, rooms
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import EligibleNodes
@@ -90,6 +91,8 @@ class Observation:
     """Runs that policies may stop, or that are being stopped already."""
     node_sets_without_constraint: Mapping[int, int] = field(default_factory=dict)
     """Rows of waiting jobs with a relocation constraint, and the node sets that they would have without it."""
+    array_room: Mapping[int, int] = field(default_factory=dict)
+    """Numbers of tasks that arrays with a throttle may still start, by the number of the array."""
     by_partition: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """Rows of waiting jobs of several partitions: the partitions in which each can start, with the rows of their node sets."""
 
@@ -162,6 +165,7 @@ class Observer:
         if self._not_understood:
             self._not_understood &= {job.key for job in snapshot.jobs}
         classified.visible.sort(key=_order)
+        array_room = classified.keep_to_throttles()
         return Observation(
             snapshot=snapshot,
             state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible, steps_done),
@@ -175,6 +179,7 @@ class Observer:
             twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
+            array_room=array_room,
             node_sets_without_constraint=_without_constraints(classified.visible, ledger),
             by_partition={place: row.partitions for place, row in enumerate(classified.visible) if row.partitions},
         )
@@ -437,6 +442,16 @@ class _Classification:
             self.jobs[job.key] = job
             ours = job.held and HOLD_MARK in job.marks and USER_HOLD_MARK not in job.marks
             self.standings[job.key] = self._yielded(job, why) if ours else Standing(Role.YIELDED, why)
+
+    def keep_to_throttles(self) -> dict[int, int]:
+        """Hide waiting tasks of arrays beyond their throttles. Returns how many further tasks each such array may start."""
+        room_of = rooms(self._snapshot.jobs, self.standings)
+        if room_of:
+            waiting = [row for row in self.visible if self.standings[row.key].role is Role.WAITING]
+            beyond = beyond_throttle(waiting, room_of)
+            self.standings.update(beyond)
+            self.visible = [row for row in self.visible if row.key not in beyond]
+        return room_of
 
     def _yielded(self, job: SlurmJob, why: str) -> Standing:
         self.to_yield[job.key] = why

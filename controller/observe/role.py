@@ -47,6 +47,8 @@ class Obstacle(Enum):
     OPERATOR_HOLD = "operator hold"
     OTHER_HOLD = "other hold"
     """Held by neither of the two, nor by Headway: by Slurm itself, or since a requeue."""
+    ARRAY_THROTTLE = "array throttle"
+    """As many tasks of its array run, or may be placed now, as its user allows at once."""
     SETTLING = "settling"
     """It was requeued less than a second ago."""
 

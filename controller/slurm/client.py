@@ -186,6 +186,9 @@ class SlurmJob:
     ends a pending job after that (state DEADLINE), but none that is held."""
     by_topology: str = ""
     """Option by which the job asks for nodes that are near each other ("--switches=1", "--segment=2"); empty for none."""
+    array_throttle: int = 0
+    """Maximum number of tasks of its array that run at once (--array=...%N); 0: no maximum, or not shown. Slurm shows it only on
+    the record with the array's own number: that of the waiting tasks, and in the end that of the last one."""
 
     @property
     def is_restarted_by_slurm(self) -> bool:

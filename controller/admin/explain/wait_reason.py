@@ -25,6 +25,7 @@ _BY_OBSTACLE = {
     Obstacle.USER_HOLD: "held by its user",
     Obstacle.OPERATOR_HOLD: "held by an operator",
     Obstacle.OTHER_HOLD: "held by Slurm",
+    Obstacle.ARRAY_THROTTLE: "for other tasks of its array",
     Obstacle.SETTLING: "for Slurm, after a requeue",
     Obstacle.OTHER: _SLURM,
 }

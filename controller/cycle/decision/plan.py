@@ -14,7 +14,8 @@ each suspect by itself. The second check decides, and gives the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, Self
@@ -81,8 +82,28 @@ class Plan:
         """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""
         if len(self.starts) <= most:
             return self
-        later = {start.row: start.reason for start in self.starts[most:]}
-        return replace(self, starts=self.starts[:most], queue=(*later, *self.queue), reasons={**self.reasons, **later})
+        return self._with(self.starts[:most], self.starts[most:])
+
+    def within(self, array_of: Callable[[int], int | None], room_of: Mapping[int, int]) -> Plan:
+        """Return the plan with no more tasks of an array among its starts than may start.
+
+        `array_of`: the array of a row's job. `room_of`: how many tasks may start, of arrays with a throttle.
+        """
+        if not room_of:
+            return self
+        taken: Counter[int | None] = Counter()
+        kept: list[Start] = []
+        left_out: list[Start] = []
+        for start in self.starts:
+            array = array_of(start.row)
+            room = None if array is None else room_of.get(array)
+            (kept if room is None or taken[array] < room else left_out).append(start)
+            taken[array] += 1
+        return self._with(kept, left_out) if left_out else self
+
+    def _with(self, starts: Sequence[Start], left_out: Sequence[Start]) -> Plan:
+        later = {start.row: start.reason for start in left_out}
+        return replace(self, starts=tuple(starts), queue=(*later, *self.queue), reasons={**self.reasons, **later})
 
 
 @dataclass(frozen=True, slots=True)

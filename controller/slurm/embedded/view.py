@@ -67,6 +67,7 @@ def new_view(job: Job) -> SlurmJob:
         het_job_id=job.het_job_id,
         raw_id=job.array_job_id if job.raw_id is None else job.raw_id,
         user_id=submission.user_id,
+        array_throttle=submission.throttle,
     )
 
 

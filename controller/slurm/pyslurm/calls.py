@@ -187,6 +187,7 @@ def job_record(job: Any) -> JobRecord:
         user_id=getattr(job, "user_id", None),
         latest_start_s=_latest_start_s(job) if phase is Phase.PENDING else None,
         by_topology=_by_topology(job),
+        array_throttle=int(getattr(job, "array_tasks_parallel", None) or 0),
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None

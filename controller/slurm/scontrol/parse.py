@@ -37,14 +37,14 @@ from controller.slurm.scontrol.parse_request import (
 from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
-    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
+    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=(?P<throttle>\d+))?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\((?P<uid>\d+)\) GroupId=[^=]*"
     r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>(?:(?! UserId=).)*) QOS=(?P<qos>[^=]*)"
     r"(?: WCKey=(?:(?! UserId=).)*)?",
     re.DOTALL,
 )
 _OWNER_IN_DOUBT = re.compile(
-    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
+    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=(?P<throttle>\d+))?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>)(?P<uid>) UserId=.* Priority=(?P<priority>\d+) "
     r".*?(?P<nice>)(?P<account>)(?P<qos>)",
     re.DOTALL,
@@ -178,6 +178,7 @@ def _job(
         user_id=values.whole(owner["uid"]) if owner["uid"] else None,
         latest_start_s=_latest_start_s(fields, clock) if pending else None,
         by_topology=by_topology,
+        array_throttle=values.whole(owner["throttle"] or "0"),
     )
 
 

@@ -117,3 +117,17 @@ def test_a_user_far_over_a_limit_delays_no_other_user(idle: Live) -> None:
     # And only few of the many were placed in vain
     tried = [job for job in many if idle.headway.ask("why", job)["decisions"]]
     assert 1 < len(tried) <= 2 + NODES
+
+
+def test_an_array_keeps_no_gpus_for_tasks_beyond_its_throttle(idle: Live) -> None:
+    # Given an array that may run one task at a time, with tasks for all GPUs
+    array = idle.sbatch("--array=0-15%1", "--gres=gpu:1", seconds=LONG_S)
+    idle.until_state(f"{array}_0", "RUNNING")
+    # When another user submits a job for a whole node, then it runs at once
+    other = idle.sbatch("--gres=gpu:8", seconds=LONG_S, user=OTHER)
+    idle.until_state(other, "RUNNING")
+    # And no other task has been placed in vain
+    assert [task for task in range(16) if idle.headway.ask("why", f"{array}_{task}")["decisions"]] == [0]
+    # When the first task ends, then the next one runs
+    idle.cluster.run("scancel", f"{array}_0")
+    idle.until_state(f"{array}_1", "RUNNING")

@@ -175,6 +175,8 @@ def test_a_pending_array_is_one_job_for_each_task() -> None:
     parsed = record(raw="9", array="ArrayJobId=9 ArrayTaskId=0,2-3%5 ArrayTaskThrottle=5 ")
     assert [one.key.job_id for one in parsed.jobs] == ["9_0", "9_2", "9_3"]
     assert {one.array_job_id for one in parsed.jobs} == {9}
+    assert {one.array_throttle for one in parsed.jobs} == {5}
+    assert record(name="x ArrayTaskThrottle=1", array="ArrayJobId=9 ArrayTaskId=4 ").jobs[0].array_throttle == 0
     assert len({id(one.request) for one in parsed.jobs}) == 1
 
 
