@@ -11,7 +11,7 @@ from slurm.errors import MiniClusterError
 from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER
 from tests.campaign.real.model import Expected, RealPromise
-from tests.campaign.real.operations import release
+from tests.campaign.real.operations import release, resume
 from tests.campaign.real.records import parse_log
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.world import Answer
@@ -108,8 +108,7 @@ class _Drain:
                 expected.launch_failed_s.append(time.time())
                 self.scene.world.user(None, "scontrol", "release", expected.job_id)
             elif job.state == "SUSPENDED":  # slurmctld was away when it was to be resumed
-                self.scene.world.user(None, "scontrol", "resume", expected.job_id)
-                expected.resumed(time.time())
+                resume(self.scene, expected.job_id)
             elif job.reason == "BeginTime" and not job.held and self._is_left_to_slurm(expected):
                 # Slurm lets a requeued job wait for two minutes
                 self.scene.world.user(None, "scontrol", "update", f"jobid={expected.job_id}", "StartTime=now")

@@ -94,9 +94,9 @@ class Expected:
         """True while a hold of its user counts, or may count."""
         return self.maybe_held or any(hold.until_s is None for hold in self.holds)
 
-    def resumed(self, now_s: float) -> None:
-        """`scontrol resume` has let it continue: Slurm gives it a new priority, so holds of its user count no more (22.05)."""
-        self.maybe_held = False
+    def resumed(self, now_s: float, *, certain: bool) -> None:
+        """Take note of `scontrol resume`: Slurm gives the job a new priority, so holds of its user count no more (22.05)."""
+        self.maybe_held = self.held and not certain
         for hold in self.holds:
             hold.until_s = now_s if hold.until_s is None else hold.until_s
 

@@ -208,8 +208,14 @@ def resume_due(scene: Scene, at_s: float) -> None:
     """
     for job_id in [job_id for job_id, until_s in scene.suspended.items() if until_s <= at_s]:
         del scene.suspended[job_id]
-        if _as_root(scene, "scontrol", "resume", job_id) is not Answer.REFUSED:
-            scene.model.jobs[job_id].resumed(time.time())
+        resume(scene, job_id)
+
+
+def resume(scene: Scene, job_id: str) -> None:
+    """root: scontrol resume."""
+    answer = _as_root(scene, "scontrol", "resume", job_id)
+    if answer is not Answer.REFUSED:
+        scene.model.jobs[job_id].resumed(time.time(), certain=answer is Answer.DONE)
 
 
 def policy_use(scene: Scene, other: bool) -> None:

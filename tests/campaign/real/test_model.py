@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.real.model import Disturbance, Hold, RealModel, RealPromise
+from tests.campaign.real.model import Disturbance, Expected, Hold, RealModel, RealPromise
 from tests.campaign.real.records import Line, Row, by_job, parse_log, parse_releases, parse_sacct
 from tests.campaign.real.story import STEPS_PER_S, USERS, Submission
 
@@ -242,3 +242,11 @@ def test_records_are_read_from_what_sacct_and_jobs_write() -> None:
     assert (second.state, second.ran, second.ended, second.end_s) == ("CANCELLED", False, True, 109)
     (line,) = parse_log("100.5 0 n1 start 0\n101.0 0 n1 st")
     assert (line.what, line.step, line.run) == ("start", 0, 0)
+
+
+def test_a_resumed_job_is_held_no_more() -> None:
+    """Where it is not known whether Slurm has resumed it, the hold may count."""
+    for certain in (True, False):
+        job = Expected("7", SPEC, 0.0, holds=[Hold(10.0)])
+        job.resumed(20.0, certain=certain)
+        assert (job.held, job.holds[0].until_s) == (not certain, 20.0)

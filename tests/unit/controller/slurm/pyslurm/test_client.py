@@ -683,3 +683,11 @@ async def test_the_thread_of_a_worker_ends_also_when_its_child_cannot_be_ended(
         worker.close()
     worker._thread._thread.join(60.0)
     assert not worker._thread._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [("SUSPENDED", None, False), ("SUSPENDED", "JobHeldAdmin", True), ("RUNNING", None, True)],
+)
+def test_priority_0_of_a_suspended_job_is_no_hold(state: str, reason: str | None, held: bool) -> None:
+    assert job_with(state=state, state_reason=reason, priority=0).held is held
