@@ -20,9 +20,10 @@ from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import is_another, may_be_same
-from controller.state.journal import Intent, Journal, RunRecord, require_storable
+from controller.state.journal import Journal, RunRecord, require_storable
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
+from controller.state.step_outcome import is_answered, outcome_seen
 from controller.state.user_changes import (
     counts_differently,
     may_show_a_change,
@@ -36,8 +37,6 @@ from controller.state.user_changes import (
 log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 8
-_FOUND = "found "
-"""First word of the outcome of a step that Slurm has not answered."""
 
 
 class LedgerKeeper:
@@ -281,7 +280,7 @@ class LedgerKeeper:
         if self._shown_step is None or self._missed:
             return False
         orders = [step for step in self._journal.intents_of(key) if step.verb in {"pin", "unpin"}]
-        return not orders or (orders[0].number <= self._shown_step and _is_answered(orders[0]))
+        return not orders or (orders[0].number <= self._shown_step and is_answered(orders[0].outcome))
 
     def _rebuild(self, snapshot: SlurmSnapshot, jobs: dict[JobKey, SlurmJob]) -> None:
         """Rebuild facts of a lost journal from Slurm's data."""
@@ -323,8 +322,8 @@ class LedgerKeeper:
     def _settle_intents(self, snapshot: SlurmSnapshot, newest_step: int | None) -> None:
         """After a restart, or when slurmctld did not answer, record the present state of its job as the outcome of each open step.
 
-        A release has been done if the job is not held, whether it is still in scope or not. A step that is newer than the reading
-        waits for the next snapshot, and so does one for a job that this snapshot has no news of.
+        A step that is newer than the reading waits for the next snapshot, and so does one for a job that this snapshot has no news
+        of.
         """
         steps = self._journal.open_intents()
         if not steps:
@@ -338,10 +337,7 @@ class LedgerKeeper:
             if newest_step is not None and intent.number > newest_step:
                 continue  # compared by number, not by time: clocks may be set back
             job = jobs.get(intent.key)
-            outcome = "job is gone" if job is None else f"{_FOUND}{job.phase.value}{', held' if job.held else ''}"
-            if job is not None and not job.held and intent.verb == "release":
-                outcome = "done"
-            outcomes[intent.number] = outcome
+            outcomes[intent.number] = outcome = outcome_seen(intent.verb, job).value
             log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
         if outcomes:
             self._journal.settle(outcomes, snapshot.time_s)
@@ -362,10 +358,6 @@ def _record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float
         log.exception("run_not_recorded", job=job.key.job_id, effect="neither estimates nor reports know this run")
         return None
     return run
-
-
-def _is_answered(step: Intent) -> bool:
-    return step.outcome is not None and not step.outcome.startswith(_FOUND)
 
 
 def _may_retry(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:

@@ -4,6 +4,7 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets.agent import AGENT
 from tests.fuzz.targets.agent_stream import AGENT_STREAM
 from tests.fuzz.targets.checkpoints import CHECKPOINTS
+from tests.fuzz.targets.client import CLIENT
 from tests.fuzz.targets.controller import CONTROLLER
 from tests.fuzz.targets.learned import LEARNED
 from tests.fuzz.targets.observation import OBSERVATION
@@ -17,7 +18,7 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for group in (
         *(CONTROLLER, SETTINGS, SLURM_TEXTS, SLURM_FILES, OBSERVATION, AGENT, AGENT_STREAM),
-        *(POLICY, CHECKPOINTS, LEARNED, SIMULATOR),
+        *(POLICY, CHECKPOINTS, LEARNED, SIMULATOR, CLIENT),
     )
     for target in group
 }
