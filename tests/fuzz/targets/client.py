@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as Generated
 from headway_client.answers.jobs import Event, Explanation, Queue
 from headway_client.answers.message import Message
@@ -45,15 +46,15 @@ def _filled(message: Generated) -> Generated:
     return message
 
 
-def _fill_table(table: dict[str, object], entry: Descriptor) -> None:
+def _fill_table(table: Any, entry: Any) -> None:
     value = entry.fields_by_name["value"]
     if value.message_type is None:
         table["n1"] = _value(value)
     else:
-        _filled(table["n1"])  # type: ignore[arg-type]
+        _filled(table["n1"])
 
 
-def _value(field: FieldDescriptor) -> str | float | bool | int:
+def _value(field: Any) -> str | float | bool | int:
     match field.type:
         case FieldDescriptor.TYPE_STRING:
             return _TEXT
