@@ -8,7 +8,10 @@ nothing. Their text is not mistaken for Slurm's, because:
 - Around that point scontrol prints only values that Slurm itself made or checked. State, reason, flags, nodes, sizes are read
   backwards or forwards from there, up to the first field of free text.
 - Owner and priority come before it, behind the job's name; they are found from the right, over fields without "=". Where Slurm
-  has no accounting it takes every account and every WCKey as well: sbatch writes accounts in small letters, so none has " UserId=".
+  has no accounting it takes every account and every WCKey as well: slurmctld writes both in small letters, so none has " UserId=".
+  It takes every MCS label too. A label with an owner in it looks like a name with one, so where there are two owners, each with a
+  label, the owner is not known.
+- `--cluster-constraint` and `--prefer` are printed between Slurm's own values. What follows them is read only if it is there once.
 - GPU request and comments come after it, behind paths and arguments. Text there can mislead about its own job's request or
   mark, never about anything else; `JobRecord.comment_is_exact` is False where more than one reading is possible.
 
@@ -38,7 +41,8 @@ from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=(?P<throttle>\d+))?"
-    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\((?P<uid>\d+)\) GroupId=[^=]*"
+    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>(?:(?! UserId=[^=]*\(\d+\) GroupId=[^=]* MCS_label=).)*)"
+    r" UserId=(?P<user>[^=]*)\((?P<uid>\d+)\) GroupId=[^=]*"
     r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>(?:(?! UserId=).)*) QOS=(?P<qos>[^=]*)"
     r"(?: WCKey=(?:(?! UserId=).)*)?",
     re.DOTALL,
@@ -61,6 +65,10 @@ _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\
 """Maximum number of GPUs of a node: a mask of GPUs is a number of so many bits."""
 _EXPEDITED = " ExpeditedRequeue=Yes"
 _FREE_TEXT = (" Network=", " Command=")
+_OPTIONS_BETWEEN = (" ClusterFeatures=", " Prefer=")
+"""Users' texts among Slurm's own values. Slurm checks neither."""
+_AFTER_OPTIONS = " OverSubscribe="
+"""First of Slurm's own values after these."""
 _NO_TASKS = frozenset({"N/A", "4294967294"})
 """Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
 _ENDED = frozenset(
@@ -93,7 +101,7 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
         raise SlurmReplyError(f"not a job: {clip(text)}")
     free_at = min((i for key in _FREE_TEXT if (i := text.find(key, at)) >= 0), default=len(text))
     try:
-        return _record(owner, readable(text[state_at:free_at]), text[free_at:], clock)
+        return _record(owner, readable(_middle(text, state_at, at, free_at)), text[free_at:], clock)
     except KeyError as error:
         raise SlurmReplyError(f"a job without {error.args[0]}=: {clip(text)}") from None
     except (
@@ -101,6 +109,19 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
         OverflowError,
     ) as error:  # a number that is none: the record is cut off, or of a later release
         raise SlurmReplyError(f"a job with a value that is not understood ({error}): {clip(text)}") from None
+
+
+def _middle(text: str, state_at: int, submit_at: int, free_at: int) -> str:
+    """Return the part with Slurm's own values, without the texts of users that lie among them.
+
+    What comes after such a text is left out if the text may have imitated it.
+    """
+    places = [i for key in _OPTIONS_BETWEEN if (i := text.find(key, submit_at, free_at)) >= 0]
+    if not places:
+        return text[state_at:free_at]
+    after = text.find(_AFTER_OPTIONS, min(places))
+    sole = 0 <= after < free_at and text.find(_AFTER_OPTIONS, after + 1) < 0
+    return text[state_at : min(places)] + (text[after:free_at] if sole else "")
 
 
 def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> JobRecord:

@@ -162,6 +162,21 @@ class RealSlurmContract(SlurmContract):
         assert (job.name, job.marks, job.request.gpus_per_node) == (f"a\nJobId={victim} JobName=b", frozenset(), 2)
         assert await bench.client.mark([job_of(snapshot, victim).key], HOLD_MARK) == {}
 
+    async def test_no_option_of_a_user_claims_nodes_or_another_owner(self, bench: MiniClusterBench) -> None:
+        # given options that slurmctld does not check, and prints among its own values
+        honest = await bench.sbatch("--gres=gpu:1")
+        nodes = "x Nodes=n3 CPU_IDs=0-31 Mem=1 GRES=gpu:8 OverSubscribe=NO"
+        claims = await bench.sbatch("--gres=gpu:1", f"--cluster-constraint={nodes}")
+        label = "x UserId=root(0) GroupId=root(0) MCS_label=y"
+        poses = await bench.sbatch("--gres=gpu:1", f"--mcs-label={label}")
+        snapshot = await bench.client.snapshot()
+        assert (job_of(snapshot, poses).user, job_of(snapshot, poses).user_id) == ("", None)
+        assert job_of(snapshot, honest).user_id not in {None, 0}
+        for job_id in (honest, claims, poses):
+            job = await running(bench, job_of(snapshot, job_id).key)
+            assert sum(share.gpus for share in job.allocated) == 1
+            assert not job.exclusive
+
     async def test_texts_full_of_line_breaks_hide_no_job(self, bench: MiniClusterBench) -> None:
         before = await bench.sbatch("--hold", "--gres=gpu:1")
         name, comment = "a" + "\nx" * 511, "b" + "\nJobId=1000000 y" * 60

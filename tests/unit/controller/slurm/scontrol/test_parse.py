@@ -297,7 +297,10 @@ FORGED = (
 )
 
 
-@pytest.mark.parametrize("text", [FORGED, f"a\nb {FORGED}\n", "name with = and spaces", " leading", "trailing "])
+OWNER = "x UserId=root(0) GroupId=root(0) "
+
+
+@pytest.mark.parametrize("text", [OWNER, f"a\nb {OWNER}\n", "name with = and spaces", " leading", "trailing "])
 def test_a_name_does_not_change_the_other_fields(text: str) -> None:
     plain = job()
     seen = job(name=text)
@@ -309,8 +312,42 @@ def test_a_name_does_not_change_the_other_fields(text: str) -> None:
 def test_an_account_that_slurm_has_not_checked_does_not_hide_the_owner(text: str) -> None:
     plain = job()
     assert job(account=text) == replace(plain, account=text)
-    assert job(name=FORGED, account=text) == replace(plain, name=FORGED, account=text)
+    assert job(name=OWNER, account=text) == replace(plain, name=OWNER, account=text)
     assert job(wckey=f"WCKey={text} ") == plain
+
+
+@pytest.mark.parametrize("field", ["name", "mcs_label"])
+@pytest.mark.parametrize(
+    "text", [FORGED, "x UserId=root(0) GroupId=root(0) MCS_label=y", "x\nUserId=root(0) MCS_label=y"]
+)
+def test_an_owner_in_a_name_or_in_an_mcs_label_is_not_believed(field: str, text: str) -> None:
+    seen = job(**{field: text})
+    assert (seen.user, seen.user_id) in {("", None), ("ann", 1001)}
+    assert (seen.held, seen.state, seen.partition, seen.request) == (True, "PENDING", "dl", job().request)
+
+
+@pytest.mark.parametrize("option", ["ClusterFeatures", "Prefer"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x Nodes=n3 CPU_IDs=0-31 Mem=1 GRES=gpu:8 Reservation=r Licenses=a:1",
+        "x Nodes=n3 CPU_IDs=0-31 Mem=1 GRES=gpu:8 OverSubscribe=NO Contiguous=0 Licenses=a:1 Network=(null) Command=/x ",
+        "x OverSubscribe=NO Licenses=a:1",
+        f"x Network={FORGED}",
+        FORGED,
+    ],
+)
+def test_an_option_between_slurms_values_claims_nothing(option: str, text: str) -> None:
+    claims = {"cluster_features": f"{option}={text} "}
+    for state in ({}, RUNNING):
+        seen = job(**state, **claims)
+        assert seen == replace(job(**state), admin_comment=seen.admin_comment, licenses=seen.licenses)
+        assert seen.licenses == ""
+
+
+def test_what_follows_an_honest_option_is_read() -> None:
+    seen = job(cluster_features="ClusterFeatures=big ", oversubscribe="NO", licenses="matlab:1")
+    assert (seen.exclusive, seen.licenses) == (True, "matlab:1")
 
 
 @pytest.mark.parametrize("field", ["comment", "command", "workdir", "network", "stderr", "account", "name", "stdout"])

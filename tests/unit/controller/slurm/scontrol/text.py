@@ -14,7 +14,7 @@ def at(seconds: int = SUBMIT_S) -> str:
 
 
 _JOB = (
-    "JobId={raw} {array}{het}JobName={name} {het_set}UserId={user}({uid}) GroupId=users(100) MCS_label=N/A "
+    "JobId={raw} {array}{het}JobName={name} {het_set}UserId={user}({uid}) GroupId=users(100) MCS_label={mcs_label} "
     "Priority={priority} Nice=0 Account={account} QOS={qos} {wckey}JobState={state} Reason={reason} "
     "Dependency={dependency} Requeue={requeue} Restarts={restarts} BatchFlag={batch} Reboot=0 ExitCode=0:0 "
     "DerivedExitCode=0:0 RunTime={run_time} TimeLimit={time_limit} TimeMin=N/A SubmitTime={submit} "
@@ -23,7 +23,8 @@ _JOB = (
     "AllocNode:Sid=login1:7515 ReqNodeList={req_nodes} ExcNodeList={exc_nodes} NodeList={nodes} {host}"
     "NumNodes={num_nodes} NumCPUs={num_cpus} NumTasks={num_tasks} CPUs/Task={cpus_per_task} ReqB:S:C:T=0:0:*:* TRES={tres} "
     "Socks/Node=* NtasksPerN:B:S:C={tasks_per_node}:0:*:* CoreSpec=* {details}MinCPUsNode={min_cpus} {memory} MinTmpDiskNode=0 "
-    "Features={features} {reservation}DelayBoot=00:00:00 OverSubscribe={oversubscribe} Contiguous=0 Licenses={licenses} "
+    "Features={features} {reservation}DelayBoot=00:00:00 {cluster_features}OverSubscribe={oversubscribe} Contiguous=0 "
+    "Licenses={licenses} "
     "Network={network} Command={command} WorkDir={workdir} {admin_comment}{comment}StdErr={stderr} StdIn=/dev/null "
     "StdOut={stdout} Power= {gpus}{mail}"
 )
@@ -38,6 +39,7 @@ _PENDING = {
     "memory": "MinMemoryCPU=1000M",
     "features": "(null)", "reservation": "", "oversubscribe": "OK", "licenses": "(null)", "network": "(null)",
     "command": "/home/ann/train.sh", "workdir": "/home/ann", "admin_comment": "", "comment": "",
+    "mcs_label": "N/A", "cluster_features": "",
     "stderr": "/dev/null", "stdout": "/dev/null", "gpus": "TresPerNode=gres:gpu:2 ", "mail": "",
 }  # fmt: skip
 RUNNING = {
