@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -40,6 +42,18 @@ PAGES = (
 )
 
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Control characters, marks that change the direction of what follows, and characters without a width."""
+
+
+def shown(value: object) -> object:
+    """Return the value of a template's expression, with "?" in place of characters with which a name could rearrange the page.
+
+    Markup of a template has none of them: it is made of values that were replaced before.
+    """
+    return _UNSEEN.sub("?", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 class Renderer:
     """Makes pages. Invariant: text of users and of Slurm never becomes markup."""
 
@@ -48,7 +62,7 @@ class Renderer:
         self.now = now
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True,
+            lstrip_blocks=True, finalize=shown,
         )  # fmt: skip
         self._environment.filters.update(
             duration=lambda seconds: _UNKNOWN if seconds is None else duration(seconds),

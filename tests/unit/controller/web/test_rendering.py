@@ -54,3 +54,15 @@ def test_little_gpu_time_is_not_shown_as_none() -> None:
     )
     shown = re.findall(r'<th scope="row"><a [^>]*>(\w+)</a></th><td class="n">([^<]*)</td>', html)
     assert shown == [("ann", "1235"), ("bob", "0.0123"), ("cem", "&lt;0.001"), ("dan", "0")]
+
+
+def test_a_name_cannot_rearrange_the_page() -> None:
+    renderer = Renderer(WebSettings(token_file=Path("t")), now=lambda: 1_700_000_000.0)
+    name = "a\u202eb\u2066\x1b[2J\x9b1m\u200f\ufeff <b>é 漢"
+    why = Explanation(job_id="7", state=JobState.RUNNING, sentence=f"Runs as {name}.")
+    html = renderer._html(
+        "job.html", user="ann", path="/jobs/7", why=why, report=None, events=(), notices=(), spans=[], times=[],
+        facts=[], width=WIDTH,
+    )  # fmt: skip
+    assert "a?b??[2J?1m?? &lt;b&gt;é 漢" in html
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e-\u200f\u202a-\u202e\u2066-\u2069]", html)
