@@ -15,6 +15,7 @@ from controller.base.step_text import steps_sentence
 from controller.base.text import clip
 from controller.base.watchdog_mark import is_silent, last_check_s
 from controller.forecast.estimate import StartEstimate, Starts, no_starts
+from controller.observe.not_understood import not_understood
 from controller.observe.observer import StepsDone
 from controller.observe.role import Role, Standing
 from controller.observe.user_options import read_user_options
@@ -185,12 +186,25 @@ def queue_entries(
         lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:
-        entry = _entry(view, job, shown, now_s)
-        if shown.role is Role.WAITING and (estimate := starts(job.key)) is not None:
-            entry.start.CopyFrom(_start(estimate))
-        if shown.role is Role.RUNNING and steps_done is not None and (done := steps_done(job)) is not None:
-            entry.steps = done
+        try:
+            entry = _entry(view, job, shown, now_s)
+            if shown.role is Role.WAITING and (estimate := starts(job.key)) is not None:
+                entry.start.CopyFrom(_start(estimate))
+            if shown.role is Role.RUNNING and steps_done is not None and (done := steps_done(job)) is not None:
+                entry.steps = done
+        except Exception as error:  # noqa: BLE001 - one job must not hide all others
+            entry = _bare_entry(job, shown, error)
         yield entry
+
+
+def _bare_entry(job: SlurmJob, shown: Standing, error: Exception) -> admin_pb2.QueueEntry:
+    """Return the entry of a job that leads to an error of ours."""
+    return admin_pb2.QueueEntry(
+        job_id=job.key.job_id,
+        user=clip(job.user),
+        state=state_word(shown.role),
+        why=f"cannot be shown: it {not_understood(error)}",
+    )
 
 
 def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
