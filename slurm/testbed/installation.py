@@ -179,18 +179,21 @@ class Installation(Layout):
             return process.wait()
 
     def headway(self, *words: str, timeout_s: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command of `headway`, as operators do."""
-        return subprocess.run(
+        """Run a command of `headway`, as operators do. `check`: raises InstallationError, with what it printed, when it fails."""
+        done = subprocess.run(
             [*program("headway"), *words, "--config", str(self.config)],
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            check=check,
             env={**os.environ, **self.environment},
         )
+        if check and done.returncode:
+            command = " ".join(("headway", *words))
+            raise InstallationError(f"{command} ended with status {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
 
     def ask(self, *words: str) -> Any:
-        """Return the answer of a command of `headway` with --json. Raises CalledProcessError when there is none."""
+        """Return the answer of a command of `headway` with --json. Raises InstallationError when there is none."""
         found = self.try_ask(*words)
         return json.loads(self.headway(*words, "--json").stdout) if found is None else found
 
