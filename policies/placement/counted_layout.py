@@ -1,0 +1,185 @@
+"""Layouts of many jobs by numbers of nodes alone.
+
+Whether jobs fit one after the other by consolidated best fit, and how many nodes have how many GPUs free then, does not depend on
+which nodes these are, as long as each job may use each node and only GPUs are short. So a layout that is made anew for every
+running job that stays (`policies.selection.select`) needs only these numbers, and the nodes follow once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from policies.placement.best_fit import Capacity
+from policies.placement.requests import Parts, Request
+
+_BITS = 24
+"""Bits of each number of nodes, so there are fewer than 16 million nodes."""
+_BLOCK = 16
+"""Jobs whose effect on the numbers is remembered together."""
+
+Counts = int
+"""Number of nodes by free GPUs: the digits of one integer, the lowest for one free GPU. Nodes without any do not count."""
+
+
+def counts_of(levels: Sequence[int], nodes: int) -> Counts:
+    """Return the numbers of these nodes; `levels` are the nodes by free GPUs, as bits."""
+    counts = 0
+    for level in reversed(levels[1:]):
+        counts = counts << _BITS | (level & nodes).bit_count()
+    return counts
+
+
+def _one(free: int) -> Counts:
+    """Return the count of one node with so many free GPUs."""
+    return 1 << (free - 1) * _BITS if free else 0
+
+
+def _gpus_of(counts: Counts) -> int:
+    """Return the free GPUs of all nodes together."""
+    gpus, free = 0, 1
+    while counts:
+        gpus += free * (counts & (1 << _BITS) - 1)
+        counts >>= _BITS
+        free += 1
+    return gpus
+
+
+def placed(counts: Counts, parts: Parts) -> Counts | None:
+    """Return what a job leaves; None if it does not fit. Its shares go to different nodes."""
+    used = 0
+    for share, count in parts:
+        for _ in range(count):
+            fitting = counts >> (share - 1) * _BITS
+            if not fitting:
+                return None
+            beyond = ((fitting & -fitting).bit_length() - 1) // _BITS
+            counts -= _one(share + beyond)
+            used += _one(beyond)
+    return counts + used
+
+
+def _all_placed(counts: Counts, jobs: Iterable[Parts]) -> Counts | None:
+    """Return what these jobs leave, one after the other; None if one does not fit."""
+    for parts in jobs:
+        left = placed(counts, parts)
+        if left is None:
+            return None
+        counts = left
+    return counts
+
+
+class _Block:
+    """Successive jobs, and their effect on the numbers from which they began.
+
+    Where the nodes with most free GPUs are as many as the jobs' shares, they cannot run out within the block, so their number does
+    not matter.
+    """
+
+    def __init__(self, jobs: list[Parts], top: int) -> None:
+        self._jobs = jobs
+        self._shares = sum(count for parts in jobs for _, count in parts)
+        self._shift = (top - 1) * _BITS
+        self._below = (1 << self._shift) - 1
+        self._changes: dict[Counts, int | None] = {}
+
+    def placed(self, counts: Counts) -> Counts | None:
+        """Return what the jobs leave; None if one does not fit."""
+        key = counts & self._below if counts >> self._shift >= self._shares else counts
+        if key not in self._changes:
+            left = _all_placed(counts, self._jobs)
+            self._changes[key] = None if left is None else left - counts
+        change = self._changes[key]
+        return None if change is None else counts + change
+
+
+class _Layout:
+    """Jobs that all may use the same nodes. Invariant: laid out in order on `base`, they leave `free`, which are `free_gpus`."""
+
+    def __init__(self, base: Counts, top: int) -> None:
+        self.base = base
+        self.free = base
+        self.free_gpus = _gpus_of(base)
+        self._top = top
+        self._blocks: list[_Block] = []
+        self._last: list[Parts] = []
+
+    def add(self, parts: Parts) -> bool:
+        """Add a job behind the others, if it fits."""
+        left = placed(self.free, parts)
+        if left is None:
+            return False
+        self.free = left
+        self.free_gpus -= sum(share * count for share, count in parts)
+        self._last.append(parts)
+        if len(self._last) == _BLOCK:
+            self._blocks.append(_Block(self._last, self._top))
+            self._last = []
+        return True
+
+    def left_on(self, base: Counts) -> Counts | None:
+        """Return what the jobs leave of another base; None if one does not fit."""
+        left = base
+        for block in self._blocks:
+            after = block.placed(left)
+            if after is None:
+                return None
+            left = after
+        return _all_placed(left, self._last)
+
+
+class CountedLayout:
+    """Newcomers in the order in which they were selected, laid out by numbers of nodes.
+
+    Invariants: each newcomer may use either the same nodes as another one or none of its nodes, takes no node for itself, and finds
+    CPUs and memory wherever it finds GPUs. So these newcomers fit exactly if `Capacity.lay_out` returns their fits.
+    """
+
+    def __init__(self, base: Capacity) -> None:
+        """Begin without newcomers, on the capacity that the selected running jobs leave now."""
+        self._base = base
+        self._layouts: dict[int, _Layout] = {}
+        """By nodes."""
+        self._failed: set[int] = set()
+        """Classes of jobs that do not fit now."""
+        self._limited = base.may_lack_cpus_or_memory()
+        self.rows: list[int] = []
+
+    def counts_on(self, request: Request) -> bool:
+        """Return whether jobs with that request can be among the newcomers."""
+        if request.exclusive or (request.limited and self._limited):
+            return False
+        return request.nodes in self._layouts or not any(request.nodes & nodes for nodes in self._layouts)
+
+    def offer(self, row: int, key: int, request: Request) -> None:
+        """Add that job of that class, which `counts_on`, if it fits behind the others."""
+        if key in self._failed:
+            return
+        layout = self._layouts.get(request.nodes)
+        if layout is None:
+            levels = self._base.levels
+            layout = self._layouts[request.nodes] = _Layout(counts_of(levels, request.nodes), len(levels) - 1)
+        if request.parts and layout.add(request.parts):
+            self.rows.append(row)
+        else:
+            self._failed.add(key)
+
+    def keep(self, changes: Sequence[tuple[int, int, int]]) -> bool:
+        """Keep a running job that changes the free GPUs of nodes like that (`Capacity.changes`), if all newcomers still fit."""
+        found: list[tuple[_Layout, Counts, Counts, int]] = []
+        for nodes, layout in self._layouts.items():
+            there = [(before, after) for node, before, after in changes if nodes >> node & 1]
+            lost = sum(before - after for before, after in there)
+            if not lost:
+                continue
+            if lost > layout.free_gpus:
+                return False
+            base = layout.base + sum(_one(after) - _one(before) for before, after in there)
+            left = layout.left_on(base)
+            if left is None:
+                return False
+            found.append((layout, base, left, lost))
+        for layout, base, left, lost in found:
+            layout.base, layout.free = base, left
+            layout.free_gpus -= lost
+        self._failed.clear()
+        return True
