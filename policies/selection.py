@@ -59,10 +59,9 @@ def select(state: ClusterState, order: IntColumn, *, counted_from: int = MANY) -
         else:
             selection.offer_newcomers(rows)
     allocation = present_placements(state, fixed)
-    selection.settle()
     allocation.update(selection.kept)
     reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in selection.kept}
-    for row, fit in selection.newcomers.items():
+    for row, fit in selection.newcomers().items():
         allocation[row] = placement_of(fit)
         reasons[row] = explain(state, fit)
     return Decision(allocation, reasons, tuple(movable[~runs[movable]].tolist()))
@@ -77,7 +76,7 @@ class _Selection:
     preferred. `needed[s]` are the slots of s GPUs that the newcomers need (`Capacity.has_slots`).
 
     When thousands of jobs of a long queue replace others, a layout for each running job that stays would take seconds. So where the
-    newcomers have become many, and are alike enough, they are in `counted` until they are `settle`d: then only `base` holds.
+    newcomers have become many, and are alike enough, they are in `counted`: meanwhile only `base` is kept.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn, counted_from: int) -> None:
@@ -94,8 +93,7 @@ class _Selection:
         self._counted_from = counted_from
         self._countable = True
         """False if newcomers were found that cannot be counted."""
-        self.newcomers: dict[int, Fit] = {}
-        """Selected waiting jobs, in the order in which they were selected."""
+        self._newcomers: dict[int, Fit] = {}
         self.kept: dict[int, Placement] = {}
         """Selected running jobs, besides the fixed ones."""
 
@@ -112,29 +110,34 @@ class _Selection:
         for row in rows:
             request = requests.of(row)
             if not counted.counts_on(request):
-                self._countable = False
-                self.settle()
+                self._end_counting(counted)
                 return chain((row,), rows)
             counted.offer(row, requests.keys[row], request)
         return rows
 
-    def settle(self) -> None:
+    def newcomers(self) -> dict[int, Fit]:
+        """Return the selected waiting jobs, in the order in which they were selected."""
+        if self._counted is None:
+            return self._newcomers
+        rows = self._counted.rows
+        return dict(zip(rows, self._base.lay_out(rows) or (), strict=True))
+
+    def _end_counting(self, counted: CountedLayout) -> None:
         """Lay out counted newcomers on nodes."""
-        if self._counted is not None:
-            rows, self._counted = self._counted.rows, None
-            self._free = self._base.copy()
-            self._worst.clear()
-            self._needed = [0] * len(self._needed)
-            self.newcomers.clear()
-            self._claim(rows)
+        self._counted, self._countable = None, False
+        self._free = self._base.copy()
+        self._worst.clear()
+        self._needed = [0] * len(self._needed)
+        self._newcomers.clear()
+        self._claim(counted.rows)
 
     def _begins_counting(self) -> bool:
         """Count the newcomers from now on, if there are many and all of them can be counted. Returns whether it does so."""
-        if not self._countable or len(self.newcomers) < self._counted_from:
+        if not self._countable or len(self._newcomers) < self._counted_from:
             return False
         counted = CountedLayout(self._base)
         requests = self._base.requests
-        for row in self.newcomers:
+        for row in self._newcomers:
             request = requests.of(row)
             self._countable = self._countable and counted.counts_on(request)
             if not self._countable:
@@ -145,7 +148,7 @@ class _Selection:
 
     def _claim(self, rows: Iterable[int]) -> None:
         fits = self._free.claim(rows)
-        self.newcomers.update(fits)
+        self._newcomers.update(fits)
         self._any_exclusive = self._any_exclusive or any(map(self._exclusive.__getitem__, fits))
         if self._own:
             self._note_worst(fits.values())
@@ -172,7 +175,7 @@ class _Selection:
         if not disturbing:
             self._free.take(row, placement)
         else:
-            fits = self._base.lay_out(self.newcomers) if self._base.has_slots(self._needed) else None
+            fits = self._base.lay_out(self._newcomers) if self._base.has_slots(self._needed) else None
             if fits is None:
                 self._base.give_back(row, placement)
                 return
@@ -186,13 +189,13 @@ class _Selection:
 
     def _resettle(self, row: int, placement: Placement, fits: list[Fit]) -> None:
         """Move newcomers to where they fit around that running job; most of them stay."""
-        moved = [(job, old, new) for (job, old), new in zip(self.newcomers.items(), fits, strict=True) if old != new]
+        moved = [(job, old, new) for (job, old), new in zip(self._newcomers.items(), fits, strict=True) if old != new]
         for job, old, _ in moved:
             self._free.give_back(job, placement_of(old))
         self._free.take(row, placement)
         for job, _, new in moved:
             self._free.take(job, placement_of(new))
-            self.newcomers[job] = new
+            self._newcomers[job] = new
         self._note_worst(new for _, _, new in moved)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:

@@ -7,15 +7,15 @@ running job that stays (`policies.selection.select`) needs only these numbers, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from policies.placement.best_fit import Capacity
 from policies.placement.requests import Parts, Request
 
 _BITS = 24
 """Bits of each number of nodes, so there are fewer than 16 million nodes."""
-_BLOCK = 16
-"""Jobs whose effect on the numbers is remembered together."""
+_JOBS, _BLOCKS = 8, 8
+"""Jobs of a small block and small blocks of a large one: their effect on the numbers is remembered."""
 
 Counts = int
 """Number of nodes by free GPUs: the digits of one integer, the lowest for one free GPU. Nodes without any do not count."""
@@ -53,19 +53,22 @@ def placed(counts: Counts, parts: Parts) -> Counts | None:
             if not fitting:
                 return None
             beyond = ((fitting & -fitting).bit_length() - 1) // _BITS
-            counts -= _one(share + beyond)
-            used += _one(beyond)
+            counts -= 1 << (share + beyond - 1) * _BITS
+            if beyond:
+                used += 1 << (beyond - 1) * _BITS
     return counts + used
 
 
-def _all_placed(counts: Counts, jobs: Iterable[Parts]) -> Counts | None:
-    """Return what these jobs leave, one after the other; None if one does not fit."""
-    for parts in jobs:
-        left = placed(counts, parts)
-        if left is None:
-            return None
-        counts = left
-    return counts
+class _Job:
+    """A job, as the smallest part of a layout."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.shares = sum(count for _, count in parts)
+
+    def placed(self, counts: Counts) -> Counts | None:
+        """Return what the job leaves; None if it does not fit."""
+        return placed(counts, self._parts)
 
 
 class _Block:
@@ -75,21 +78,31 @@ class _Block:
     not matter.
     """
 
-    def __init__(self, jobs: list[Parts], top: int) -> None:
-        self._jobs = jobs
-        self._shares = sum(count for parts in jobs for _, count in parts)
+    def __init__(self, members: Sequence[_Job] | Sequence[_Block], top: int) -> None:
+        self._members = members
+        self.shares: int = sum(member.shares for member in members)
         self._shift = (top - 1) * _BITS
         self._below = (1 << self._shift) - 1
         self._changes: dict[Counts, int | None] = {}
 
     def placed(self, counts: Counts) -> Counts | None:
         """Return what the jobs leave; None if one does not fit."""
-        key = counts & self._below if counts >> self._shift >= self._shares else counts
-        if key not in self._changes:
-            left = _all_placed(counts, self._jobs)
-            self._changes[key] = None if left is None else left - counts
-        change = self._changes[key]
+        key = counts & self._below if counts >> self._shift >= self.shares else counts
+        change = self._changes.get(key, 0)
+        if change == 0:  # not known: each job takes a GPU at least
+            left = _all_placed(counts, self._members)
+            change = self._changes[key] = None if left is None else left - counts
         return None if change is None else counts + change
+
+
+def _all_placed(counts: Counts, members: Sequence[_Job] | Sequence[_Block]) -> Counts | None:
+    """Return what these leave, one after the other; None if one does not fit."""
+    for member in members:
+        left = member.placed(counts)
+        if left is None:
+            return None
+        counts = left
+    return counts
 
 
 class _Layout:
@@ -100,8 +113,9 @@ class _Layout:
         self.free = base
         self.free_gpus = _gpus_of(base)
         self._top = top
-        self._blocks: list[_Block] = []
-        self._last: list[Parts] = []
+        self._large: list[_Block] = []
+        self._small: list[_Block] = []
+        self._jobs: list[_Job] = []
 
     def add(self, parts: Parts) -> bool:
         """Add a job behind the others, if it fits."""
@@ -110,21 +124,20 @@ class _Layout:
             return False
         self.free = left
         self.free_gpus -= sum(share * count for share, count in parts)
-        self._last.append(parts)
-        if len(self._last) == _BLOCK:
-            self._blocks.append(_Block(self._last, self._top))
-            self._last = []
+        self._jobs.append(_Job(parts))
+        if len(self._jobs) == _JOBS:
+            self._small.append(_Block(self._jobs, self._top))
+            self._jobs = []
+        if len(self._small) == _BLOCKS:
+            self._large.append(_Block(self._small, self._top))
+            self._small = []
         return True
 
     def left_on(self, base: Counts) -> Counts | None:
         """Return what the jobs leave of another base; None if one does not fit."""
-        left = base
-        for block in self._blocks:
-            after = block.placed(left)
-            if after is None:
-                return None
-            left = after
-        return _all_placed(left, self._last)
+        left = _all_placed(base, self._large)
+        left = None if left is None else _all_placed(left, self._small)
+        return None if left is None else _all_placed(left, self._jobs)
 
 
 class CountedLayout:
