@@ -14,8 +14,8 @@ from policies.placement.requests import Parts, Request
 
 _BITS = 24
 """Bits of each number of nodes, so there are fewer than 16 million nodes."""
-_JOBS, _BLOCKS = 8, 8
-"""Jobs of a small block and small blocks of a large one: their effect on the numbers is remembered."""
+_MEMBERS = 16
+"""Jobs of a block, and blocks of the next larger one: their effect on the numbers is remembered."""
 
 Counts = int
 """Number of nodes by free GPUs: the digits of one integer, the lowest for one free GPU. Nodes without any do not count."""
@@ -64,7 +64,6 @@ class _Job:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.shares = sum(count for _, count in parts)
 
     def placed(self, counts: Counts) -> Counts | None:
         """Return what the job leaves; None if it does not fit."""
@@ -72,27 +71,26 @@ class _Job:
 
 
 class _Block:
-    """Successive jobs, and their effect on the numbers from which they began.
+    """Successive jobs or blocks, and their effect on the numbers from which they began.
 
-    Where the nodes with most free GPUs are as many as the jobs' shares, they cannot run out within the block, so their number does
-    not matter.
+    Nodes with most free GPUs (those of the highest digit) are taken last, and none is added. So their number does not matter as
+    long as there are enough of them, and the effect is known by the numbers below.
     """
 
     def __init__(self, members: Sequence[_Job] | Sequence[_Block], top: int) -> None:
         self._members = members
-        self.shares: int = sum(member.shares for member in members)
-        self._shift = (top - 1) * _BITS
-        self._below = (1 << self._shift) - 1
-        self._changes: dict[Counts, int | None] = {}
+        self._below = _one(top) - 1
+        self._changes: dict[Counts, int] = {}
 
     def placed(self, counts: Counts) -> Counts | None:
         """Return what the jobs leave; None if one does not fit."""
-        key = counts & self._below if counts >> self._shift >= self.shares else counts
-        change = self._changes.get(key, 0)
-        if change == 0:  # not known: each job takes a GPU at least
+        change = self._changes.get(counts & self._below)
+        if change is None:
             left = _all_placed(counts, self._members)
-            change = self._changes[key] = None if left is None else left - counts
-        return None if change is None else counts + change
+            if left is not None:
+                self._changes[counts & self._below] = left - counts
+            return left
+        return counts + change if counts + change >= 0 else None
 
 
 def _all_placed(counts: Counts, members: Sequence[_Job] | Sequence[_Block]) -> Counts | None:
@@ -113,9 +111,9 @@ class _Layout:
         self.free = base
         self.free_gpus = _gpus_of(base)
         self._top = top
-        self._large: list[_Block] = []
-        self._small: list[_Block] = []
         self._jobs: list[_Job] = []
+        self._blocks: list[list[_Block]] = []
+        """Blocks of jobs, blocks of these blocks, and so on: what comes after those of the next size."""
 
     def add(self, parts: Parts) -> bool:
         """Add a job behind the others, if it fits."""
@@ -125,18 +123,25 @@ class _Layout:
         self.free = left
         self.free_gpus -= sum(share * count for share, count in parts)
         self._jobs.append(_Job(parts))
-        if len(self._jobs) == _JOBS:
-            self._small.append(_Block(self._jobs, self._top))
+        if len(self._jobs) == _MEMBERS:
+            self._add_block(_Block(self._jobs, self._top))
             self._jobs = []
-        if len(self._small) == _BLOCKS:
-            self._large.append(_Block(self._small, self._top))
-            self._small = []
         return True
+
+    def _add_block(self, block: _Block) -> None:
+        for blocks in self._blocks:
+            blocks.append(block)
+            if len(blocks) < _MEMBERS:
+                return
+            block = _Block(blocks.copy(), self._top)
+            blocks.clear()
+        self._blocks.append([block])
 
     def left_on(self, base: Counts) -> Counts | None:
         """Return what the jobs leave of another base; None if one does not fit."""
-        left = _all_placed(base, self._large)
-        left = None if left is None else _all_placed(left, self._small)
+        left: Counts | None = base
+        for blocks in reversed(self._blocks):
+            left = None if left is None else _all_placed(left, blocks)
         return None if left is None else _all_placed(left, self._jobs)
 
 
