@@ -97,6 +97,11 @@ def _reasons_problem(reasons: object, ids: Sequence[str]) -> str:
         return f"reasons: is of type {type(reasons).__name__}; give texts by rows of jobs"
     if odd := _no_integers(reasons):
         return f"reasons: has {odd} as the row of a job; give rows as integers"
+    texts = list(reasons.values())
+    # Nearly always all reasons are plain texts, of which a long queue has thousands: they are checked together.
+    plain = set(map(type, texts)) <= {str} and "".join(texts).isascii()
+    if plain and (not reasons or (min(reasons) >= 0 and max(reasons) < len(ids))):
+        return ""
     for row, text in reasons.items():
         if not 0 <= row < len(ids):
             return f"reasons: has row {row}, which is no job: there are {len(ids)} jobs"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 
 import numpy as np
@@ -13,8 +13,11 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
+from policies.placement.counted_layout import CountedLayout
 from policies.placement.rules import BEST_FIT, PlacementRule
 
+MANY = 16
+"""Newcomers from which on counting nodes (`CountedLayout`) takes less time than a layout."""
 BLOCKED = "first in the queue; waits until enough GPUs are free for it, and no later job starts before it"
 STOPPED = "stopped: jobs that come before it need its GPUs"
 
@@ -36,17 +39,17 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing
     return Decision(allocation, reasons, tuple(queue))
 
 
-def select(state: ClusterState, order: IntColumn) -> Decision:
+def select(state: ClusterState, order: IntColumn, *, counted_from: int = MANY) -> Decision:
     """Select jobs preemptively along that order of rows, which contains every active job.
 
     Going down the order a job is selected if the whole selection can be laid out: selected running jobs in their own
     places, then selected newcomers in selection order by consolidated placement, the GPUs of running jobs that are not
     selected counting as free. A running job that is not selected is stopped, never moved. Running jobs that are not
-    preemptible are selected before all others.
+    preemptible are selected before all others. From `counted_from` newcomers on, layouts may be counted; the decision is the same.
     """
     jobs = state.jobs
     fixed = state.running[~jobs.preemptible[state.running]]
-    selection = _Selection(state, fixed)
+    selection = _Selection(state, fixed, counted_from)
     runs = jobs.state == JobState.RUNNING
     movable = order[jobs.preemptible[order] | ~runs[order]]
     for running, rows in groupby(movable.tolist(), runs.tolist().__getitem__):
@@ -58,7 +61,7 @@ def select(state: ClusterState, order: IntColumn) -> Decision:
     allocation = present_placements(state, fixed)
     allocation.update(selection.kept)
     reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in selection.kept}
-    for row, fit in selection.newcomers.items():
+    for row, fit in selection.newcomers().items():
         allocation[row] = placement_of(fit)
         reasons[row] = explain(state, fit)
     return Decision(allocation, reasons, tuple(movable[~runs[movable]].tolist()))
@@ -71,9 +74,12 @@ class _Selection:
     were selected, gives their fits, and leaves `free`. `worst[share]` is at or above the (free GPUs, node) of every fit of
     a share of that size, while there is a running job that may be offered: only a node that comes before it could have been
     preferred. `needed[s]` are the slots of s GPUs that the newcomers need (`Capacity.has_slots`).
+
+    When thousands of jobs of a long queue replace others, a layout for each running job that stays would take seconds. So where the
+    newcomers have become many, and are alike enough, they are in `counted`: meanwhile only `base` is kept.
     """
 
-    def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
+    def __init__(self, state: ClusterState, fixed: IntColumn, counted_from: int) -> None:
         self._state = state
         self._base = Capacity(state, staying=fixed)
         self._free = self._base.copy()
@@ -83,15 +89,66 @@ class _Selection:
         self._exclusive: list[bool] = state.jobs.exclusive.tolist()
         self._any_exclusive = False
         """True if a newcomer takes whole nodes."""
-        self.newcomers: dict[int, Fit] = {}
-        """Selected waiting jobs, in the order in which they were selected."""
+        self._counted: CountedLayout | None = None
+        self._counted_from = counted_from
+        self._countable = True
+        """False if newcomers were found that cannot be counted."""
+        self._newcomers: dict[int, Fit] = {}
         self.kept: dict[int, Placement] = {}
         """Selected running jobs, besides the fixed ones."""
 
     def offer_newcomers(self, rows: Iterable[int]) -> None:
         """Select each of these waiting jobs that fits behind the newcomers before it."""
+        rows = iter(rows)
+        if self._counted is not None:
+            rows = self._count(self._counted, rows)
+        self._claim(rows)
+
+    def _count(self, counted: CountedLayout, rows: Iterator[int]) -> Iterator[int]:
+        """Offer these jobs to `counted`, up to the first that cannot be counted. Returns that one and those after it."""
+        requests = self._base.requests
+        for row in rows:
+            request = requests.of(row)
+            if not counted.counts_on(request):
+                self._end_counting(counted)
+                return chain((row,), rows)
+            counted.offer(row, requests.keys[row], request)
+        return rows
+
+    def newcomers(self) -> dict[int, Fit]:
+        """Return the selected waiting jobs, in the order in which they were selected."""
+        if self._counted is None:
+            return self._newcomers
+        rows = self._counted.rows
+        return dict(zip(rows, self._base.lay_out(rows) or (), strict=True))
+
+    def _end_counting(self, counted: CountedLayout) -> None:
+        """Lay out counted newcomers on nodes."""
+        self._counted, self._countable = None, False
+        self._free = self._base.copy()
+        self._worst.clear()
+        self._needed = [0] * len(self._needed)
+        self._newcomers.clear()
+        self._claim(counted.rows)
+
+    def _begins_counting(self) -> bool:
+        """Count the newcomers from now on, if there are many and all of them can be counted. Returns whether it does so."""
+        if not self._countable or len(self._newcomers) < self._counted_from:
+            return False
+        counted = CountedLayout(self._base)
+        requests = self._base.requests
+        for row in self._newcomers:
+            request = requests.of(row)
+            self._countable = self._countable and counted.counts_on(request)
+            if not self._countable:
+                return False
+            counted.offer(row, requests.keys[row], request)
+        self._counted = counted
+        return True
+
+    def _claim(self, rows: Iterable[int]) -> None:
         fits = self._free.claim(rows)
-        self.newcomers.update(fits)
+        self._newcomers.update(fits)
         self._any_exclusive = self._any_exclusive or any(map(self._exclusive.__getitem__, fits))
         if self._own:
             self._note_worst(fits.values())
@@ -103,14 +160,22 @@ class _Selection:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
         placement = self._own[row]
         changes = self._base.changes(row, placement)
+        if self._counted is not None:
+            if self._counted.keep(changes):
+                self._base.take(row, placement)
+                self.kept[row] = placement
+            return
         if not self._leaves_enough(changes):
             return
         disturbing = any(self._disturbs(*change) for change in changes)
+        if disturbing and self._begins_counting():
+            self.offer_running(row)
+            return
         self._base.take(row, placement)
         if not disturbing:
             self._free.take(row, placement)
         else:
-            fits = self._base.lay_out(self.newcomers) if self._base.has_slots(self._needed) else None
+            fits = self._base.lay_out(self._newcomers) if self._base.has_slots(self._needed) else None
             if fits is None:
                 self._base.give_back(row, placement)
                 return
@@ -124,13 +189,13 @@ class _Selection:
 
     def _resettle(self, row: int, placement: Placement, fits: list[Fit]) -> None:
         """Move newcomers to where they fit around that running job; most of them stay."""
-        moved = [(job, old, new) for (job, old), new in zip(self.newcomers.items(), fits, strict=True) if old != new]
+        moved = [(job, old, new) for (job, old), new in zip(self._newcomers.items(), fits, strict=True) if old != new]
         for job, old, _ in moved:
             self._free.give_back(job, placement_of(old))
         self._free.take(row, placement)
         for job, _, new in moved:
             self._free.take(job, placement_of(new))
-            self.newcomers[job] = new
+            self._newcomers[job] = new
         self._note_worst(new for _, _, new in moved)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:

@@ -60,6 +60,8 @@ class DelayTimers:
     """Starts of the runs whose waits are known."""
     _waits: dict[tuple[int, Level], deque[float]] = field(default_factory=dict)
     """The last waits. Bound: the settings' window, for each level and number of binary digits of a job's GPUs."""
+    _timers_s: dict[tuple[int, Level], float] = field(default_factory=dict)
+    """Timers that follow from these waits, as far as they were asked for."""
 
     def update(self, state: ClusterState, levels: dict[int, Level], nearest: list[Level]) -> None:
         """Take in which jobs run since when; `levels` are those of running jobs, `nearest` the best possible level of every job."""
@@ -86,10 +88,15 @@ class DelayTimers:
 
     def timer_s(self, gpus: int, level: Level) -> float:
         """Return how long a job of so many GPUs waits for that level."""
-        waits = self._waits.get((gpus.bit_length(), level), ())
-        if len(waits) < _FEWEST:
-            return self.settings.initial_s(level)
-        return min(max(fmean(waits) + pstdev(waits), self.settings.least_s), LONGEST_S)
+        key = gpus.bit_length(), level
+        timer_s = self._timers_s.get(key)
+        if timer_s is None:
+            waits = self._waits.get(key, ())
+            timer_s = self.settings.initial_s(level)
+            if len(waits) >= _FEWEST:
+                timer_s = min(max(fmean(waits) + pstdev(waits), self.settings.least_s), LONGEST_S)
+            self._timers_s[key] = timer_s
+        return timer_s
 
     def farthest(self, gpus: int, nearest: Level, waited_s: float) -> tuple[Level, float]:
         """Return the farthest level that such a job takes after that wait, and the seconds until it takes the next (0: none)."""
@@ -111,3 +118,4 @@ class DelayTimers:
             waited_s -= wait_s
             key = gpus.bit_length(), each
             self._waits.setdefault(key, deque(maxlen=self.settings.window)).append(max(0.0, wait_s))
+            self._timers_s.pop(key, None)

@@ -94,6 +94,18 @@ class Capacity:
         """Requests of the state's jobs; may be given to another Capacity of the same state."""
         return self._requests
 
+    @property
+    def levels(self) -> Sequence[int]:
+        """Nodes by number of free GPUs: bit n stands for node n."""
+        return self._levels
+
+    def may_lack_cpus_or_memory(self) -> bool:
+        """Return whether there may be a node whose CPUs or memory do not suffice for jobs that share all of its free GPUs."""
+        jobs = self._state.jobs
+        cpus, memory_mib = float(jobs.cpus_per_gpu.max(initial=0.0)), float(jobs.memory_mib_per_gpu.max(initial=0.0))
+        described = zip(map(self.free_gpus, range(len(self._free))), self._cpus, self._memory, strict=True)
+        return any(free and (free * cpus > has or free * memory_mib > has_mib) for free, has, has_mib in described)
+
     def copy(self, requests: Requests | None = None) -> Self:
         """Return an independent copy; it costs a few microseconds per thousand nodes. `requests` replace those of this object;
         they must be made from them by `resized`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
 from policies.api import Decision, Policy, PolicySpec, load_policy, parse_policy
@@ -17,6 +18,7 @@ _GRPC = "grpc://"
 _FORMS = "give grpc://HOST:PORT or unix:///PATH, if wanted with ?deadline_s=SECONDS&fallback=POLICY"
 _PATIENCE_S = 60.0
 """Time limit of a decision without a deadline, seconds: a server that hangs ends the run with an error."""
+Result = TypeVar("Result")
 
 
 class RemotePolicy:
@@ -62,7 +64,7 @@ class RemotePolicy:
     def spec(self) -> PolicySpec:
         """The properties and needs of the policy, as its server describes them. Raises PolicyError."""
         if self._spec is None:
-            spec = self._runner.run(self._connected().describe(max(self._deadline_s, _PATIENCE_S)))
+            spec = self._result(self._connected().describe(max(self._deadline_s, _PATIENCE_S)))
             other = self._fallback.spec if self._fallback is not None else spec
             doing = {
                 "stops or resizes jobs": (other.preempts and not spec.preempts) or (other.resizes and not spec.resizes),
@@ -83,7 +85,7 @@ class RemotePolicy:
             # Before the server has described its policy, the whole queue is sent.
             cut = cut_queue(state, self._spec) if self._spec is not None else None
             sent = state if cut is None else cut.considered
-            decision = self._runner.run(self._connected().decide(sent, self._deadline_s))
+            decision = self._result(self._connected().decide(sent, self._deadline_s))
             return decision if cut is None else cut.restored(decision)
         except PolicyServerError as error:
             instead = self.decide_instead(state, str(error))
@@ -116,6 +118,18 @@ class RemotePolicy:
         if self._client is not None:
             self._runner.run(self._client.close())
         self._runner.close()
+
+    def _result(self, call: Coroutine[Any, Any, Result]) -> Result:
+        """Return what that call returns."""
+        results: list[Result] = []
+
+        async def keep() -> None:
+            results.append(await call)
+
+        # Not the result of the task: when `Runner.run` restores the handler of SIGINT, Python makes a text of the task and its
+        # result twice, and for a decision on a long queue that takes longer than reading it.
+        self._runner.run(keep())
+        return results[0]
 
     def _connected(self) -> PolicyClient:
         if self._client is None:

@@ -164,8 +164,11 @@ def _decode_reasons(message: policy_pb2.Decision, num_jobs: int) -> dict[int, st
     rows = distinct_rows("reason_job", message.reason_job, num_jobs)
     if len(message.reason) != len(rows):
         refuse("reason", f"has {len(message.reason)} entries, not {len(rows)} as reason_job")
-    reasons = dict(zip(rows.tolist(), map(printable, message.reason), strict=True))
-    longest = max(map(len, reasons.values()), default=0)
+    texts = list(message.reason)
+    if not "".join(texts).isprintable():
+        texts = list(map(printable, texts))
+    reasons = dict(zip(rows.tolist(), texts, strict=True))
+    longest = max(map(len, texts), default=0)
     if longest > MAX_REASON_CHARS:
         refuse("reason", f"has a text of {longest} characters, more than {MAX_REASON_CHARS}")
     return reasons

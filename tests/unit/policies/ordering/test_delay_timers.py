@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from policies.model import ClusterState
+from policies.ordering import delay_timers
 from policies.ordering.delay_timers import LONGEST_S, DelayTimers, TimerSettings
 from policies.placement.levels import Level, level_of
 from tests.unit.policies.states.cluster import Job, Node, cluster
@@ -52,6 +54,25 @@ def test_a_timer_is_the_mean_of_the_last_waits_and_their_deviation() -> None:
     assert timer.timer_s(15, MACHINE) == timer.timer_s(8, MACHINE)
     assert timer.timer_s(7, MACHINE) == timer.timer_s(16, MACHINE) == 600.0  # other classes
     assert timer.timer_s(8, RACK) == 300.0
+
+
+def test_a_timer_is_computed_once_until_another_wait_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = timers()
+    jobs = [Job(gpus=8, occupied={node: 8}) for node in range(3)]
+    update(timer, cluster([Node()] * 4, jobs))
+    computed: list[int] = []
+
+    def noted(waits: Sequence[float]) -> float:
+        computed.append(len(waits))
+        return 0.0
+
+    monkeypatch.setattr(delay_timers, "pstdev", noted)
+    for _ in range(100):
+        timer.farthest(8, MACHINE, 500.0)
+    assert computed == [3]
+    update(timer, cluster([Node()] * 4, [*jobs, Job(gpus=8, occupied={3: 8})]))
+    timer.farthest(8, MACHINE, 500.0)
+    assert computed == [3, 4]
 
 
 def test_a_job_that_took_farther_gpus_gives_the_whole_timer_of_the_nearer_level() -> None:

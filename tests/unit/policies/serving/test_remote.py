@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.api import Decision
 from policies.errors import PolicyFault, PolicyLoadError, PolicyServerError
 from policies.model import Placement
 from policies.serving.remote import RemotePolicy
@@ -38,6 +39,22 @@ def test_the_server_decides(server: int, address: str) -> None:
         assert policy.spec.name == "fifo-skip"
         assert [policy.decide(STATE).allocation for _ in range(3)] == [BOTH] * 3
         assert (policy.decisions, policy.fallback_decisions) == (3, 0)
+
+
+def test_no_text_is_made_of_a_decision(server: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.Runner` makes a text of its task's result, which takes milliseconds for a decision on a long queue."""
+    texts: list[Decision] = []
+
+    def noted(decision: Decision) -> str:
+        texts.append(decision)
+        return "a decision"
+
+    with closing(RemotePolicy.parse(address)) as policy:
+        monkeypatch.setattr(Decision, "__repr__", noted)
+        decision = policy.decide(STATE)
+        monkeypatch.undo()
+    assert decision.allocation == BOTH
+    assert texts == []
 
 
 def test_a_fallback_decides_while_the_server_hangs(server: int, address: str) -> None:
