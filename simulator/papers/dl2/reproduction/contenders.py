@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
-from simulator.papers.dl2.reproduction.settings import ARRIVALS, EPOCHS_OFF, MAIN, SPEEDS_VARY, acting
+from simulator.papers.dl2.reproduction.settings import ARRIVALS, MAIN, acting
 from simulator.papers.dl2.reproduction.trainings import FIFO_TAUGHT, OFFLINES, PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
@@ -17,14 +17,11 @@ FIFO, SRTF = "dl2-fifo:workers=2", "dl2-srtf:workers=2"
 """The rules of the teachers `fifo` and `srtf`; the number of workers was chosen on the validation seeds."""
 CONTROLS = (UNIFORM, GREEDY, RULE, PAIRS, FIFO, SRTF, "dl2-fifo", "dl2-fifo:workers=4", "dl2-tetris:workers=4")
 BOUND = "lower bound"
-_STEPS = {each.name for each in (*SPEEDS_VARY, *EPOCHS_OFF)} - {"speeds vary by 27 %", "epochs off by 20 %"}
-"""Settings between those that the paper states. Only the baselines are run in them: 30 runs of an agent take minutes of CPU."""
 
 
 def live(setting: Setting) -> tuple[Contender, ...]:
     """Return the contenders that need nothing but what comes with Headway."""
-    agents = () if setting.name in _STEPS else (PAPER, PPO)
-    ours = tuple(acting(f"agent:system={name}", Kind.OURS, name) for name in agents)
+    ours = tuple(acting(f"agent:system={name}", Kind.OURS, name) for name in (PAPER, PPO))
     if setting.name != MAIN.name:
         against = (OPTIMUS,) if setting.name in {each.name for each in ARRIVALS} else (OPTIMUS, DRF)
         return *ours, *(acting(name, Kind.BASELINE) for name in against)
