@@ -43,6 +43,12 @@ class LeftOut:
         with self._lock:
             return dict(self._counts)
 
+    @property
+    def number(self) -> int:
+        """Number of all errors, since the start of the process."""
+        with self._lock:
+            return self._counts.total()
+
     def note(self, part: str, item: str, error: BaseException) -> None:
         """Count the error, and log it if it is the first one of its kind. `item` names what was left out: the id of a job."""
         kind = (part, type(error).__name__, _line(error.__traceback__))
@@ -114,6 +120,11 @@ def each_or(
             value = do(item)
         found.append(value)
     return found
+
+
+def those(part: str, items: Iterable[T], test: Callable[[T], bool], name: Callable[[T], str] = str) -> list[T]:
+    """Return the items for which the test is true, without those that led to an unexpected error."""
+    return [item for item, true in each(part, items, lambda item: (item, test(item)), name) if true]
 
 
 async def together_or_apart(
