@@ -71,6 +71,8 @@ class _Selection:
     were selected, gives their fits, and leaves `free`. `worst[share]` is at or above the (free GPUs, node) of every fit of
     a share of that size, while there is a running job that may be offered: only a node that comes before it could have been
     preferred. `needed[s]` are the slots of s GPUs that the newcomers need (`Capacity.has_slots`).
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
