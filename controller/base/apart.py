@@ -49,6 +49,11 @@ class LeftOut:
         with self._lock:
             return self._counts.total()
 
+    def forget(self) -> None:
+        """Log each kind once more."""
+        with self._lock:
+            self._logged.clear()
+
     def note(self, part: str, item: str, error: BaseException) -> None:
         """Count the error, and log it if it is the first one of its kind. `item` names what was left out: the id of a job."""
         kind = (part, type(error).__name__, _line(error.__traceback__))
