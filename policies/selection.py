@@ -77,6 +77,8 @@ class _Selection:
 
     When thousands of jobs of a long queue replace others, a layout for each running job that stays would take seconds. So where the
     newcomers have become many, and are alike enough, they are in `counted`: meanwhile only `base` is kept.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn, counted_from: int) -> None:

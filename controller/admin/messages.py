@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.admin.explain.wait_reason import reason_of
+from controller.base.apart import LEFT_OUT, apart
 from controller.base.lease import is_stale, read_lease
 from controller.base.start_text import start_sentence
 from controller.base.step_text import steps_sentence
@@ -162,10 +163,12 @@ def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
     for name, gpus, used, available in sorted(rows, key=lambda row: place.get(row[0], len(place))):
         node = shown.get(name)
         usable = available and (node is None or node.is_usable)
-        row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=usable, rack=rack_of(name))
-        if node is not None:
-            row.state, row.reason = node.state, node.reason
-            row.partitions.extend(sorted(node.partitions & view.partitions))
+        row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=usable)
+        with apart("nodes of the status", name):
+            row.rack = rack_of(name)
+            if node is not None:
+                row.state, row.reason = node.state, node.reason
+                row.partitions.extend(sorted(node.partitions & view.partitions))
         message.gpus_total += gpus
         message.gpus_used += used
         message.nodes_available += usable
@@ -183,7 +186,10 @@ def queue_entries(
         shown = replace(found, role=Role.YIELDED) if found.role is Role.ADOPT else found
         row = view.rows.get(job.key, last)
         position = view.positions.get(row, last) if shown.role is Role.WAITING else 0
-        lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
+        order: tuple[float, ...] = (len(SHOWN),)
+        with apart("the queue", job.key.job_id):
+            order = (SHOWN.index(shown.role), position, view.first_submit_s(job), row)
+        lines.append((order, job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:
         try:
@@ -193,6 +199,7 @@ def queue_entries(
             if shown.role is Role.RUNNING and steps_done is not None and (done := steps_done(job)) is not None:
                 entry.steps = done
         except Exception as error:  # noqa: BLE001 - one job must not hide all others
+            LEFT_OUT.note("the queue", job.key.job_id, error)
             entry = _bare_entry(job, shown, error)
         yield entry
 

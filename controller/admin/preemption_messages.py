@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.base.apart import each
 from controller.base.text import count
 from controller.observe.near_nodes import near_nodes_text
 from controller.observe.observer import left_to_slurm
@@ -61,7 +62,8 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
 
 def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
     """Return several preemptions, in the given order."""
-    return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
+    records = each("the list of preemptions", found, preemption_record, lambda one: one.job_id)
+    return admin_pb2.PreemptionList(preemptions=records)
 
 
 def preemption_text(preemptions: PreemptionManager, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from controller.agents.node_table import NodeStatus
+from controller.base.apart import apart
 from controller.base.config import ControllerSettings
 from controller.observe.model_profiles import KnownModels
 from controller.profiles.current import (
@@ -207,7 +208,8 @@ class Measurement:
     def _notify(self, fresh: Iterable[Contention]) -> None:
         for item in fresh:
             for listener in self.listeners:
-                listener(item)
+                with apart("listeners to contention", str(item.window.run.job_id)):
+                    listener(item)
 
 
 def _contentions(store: ProfileReader, windows: Sequence[Throughput], priors: Priors) -> list[Contention]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from controller.base.apart import apart
 from controller.base.errors import HeadwayError
 from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
@@ -99,11 +100,12 @@ class ContentionService:
         self._rehearsals.begin(judged.advice, at_s)
         for advice in judged.advice:
             decider = self._controller.decider
-            why_not = await self._rehearsals.why_not(decider, result, advice, case.relocations, at_s)
-            if why_not := why_not or self._done(advice):
-                stays[advice.run] = why_not
-            else:
-                kept.append(advice)
+            with apart("advice to move jobs", advice.job.key.job_id):
+                why_not = await self._rehearsals.why_not(decider, result, advice, case.relocations, at_s)
+                if why_not := why_not or self._done(advice):
+                    stays[advice.run] = why_not
+                else:
+                    kept.append(advice)
         self._keep(kept, now_s)
         self.stays = stays
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from controller.base.apart import apart
 from controller.base.config import ControllerSettings, Mode
 from controller.base.text import duration, listed, three_digits
 from controller.contention.relocation import Relocation, Relocations
@@ -123,8 +124,9 @@ class _Judge:
         self._rows: dict[RunKey, int] = {}
         """Bound: the runs of one observation."""
         for row, job in enumerate(case.observation.rows):
-            if job.allocated and (run := run_of(job)) is not None:
-                self._rows[run] = row
+            with apart("advice to move jobs", job.key.job_id):
+                if job.allocated and (run := run_of(job)) is not None:
+                    self._rows[run] = row
         jobs = case.observation.snapshot.jobs
         self._with_nodes = {job.raw_id: job for job in jobs if job.allocated and job.raw_id is not None}
 
@@ -141,7 +143,9 @@ class _Judge:
                 continue
             group = self._group(run)
             seen |= group
-            found, why_not = self._of_group(run, group, long)
+            found, why_not = None, "has a value that Headway does not understand"
+            with apart("advice to move jobs", str(run.job_id)):
+                found, why_not = self._of_group(run, group, long)
             if found is None:
                 stays |= {other: why_not for other in known if other in group}
             else:

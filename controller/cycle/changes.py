@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from controller.base.apart import LEFT_OUT, apart
 from controller.observe.role import in_scope
 from controller.slurm.birthmark import are_of_two_jobs
 from controller.slurm.client import JobKey, Phase, SlurmJob
@@ -57,7 +58,7 @@ def changes(
         if old is job:
             continue
         former = old if old is not None else old_by_id.get(key.job_id)
-        if former is not None and former is not old and not _is_a_later_run(job, former, may_be_same):
+        if former is not None and former is not old and not _is_known_as(job, former, may_be_same):
             former = None
         if former is None:
             new.append(job)
@@ -65,10 +66,12 @@ def changes(
             requeued.append((former, job))
         if job.phase.occupies_nodes and (old is None or not old.phase.occupies_nodes or _runs_anew(job, old)):
             started.append(job)
-        if job.phase is Phase.ENDED and _has_just_ended(job, former, since_s):
-            ended.append(job)
-            if _has_run(job) and (former is None or _is_another_run(job, former)):
-                unseen.append(job)
+        if job.phase is Phase.ENDED:
+            with apart("changes of jobs", key.job_id):
+                if _has_just_ended(job, former, since_s):
+                    ended.append(job)
+                    if _has_run(job) and (former is None or _is_another_run(job, former)):
+                        unseen.append(job)
     return JobChanges(
         new=tuple(new),
         started=tuple(started),
@@ -112,6 +115,14 @@ def _has_run(job: SlurmJob) -> bool:
     return bool(job.allocated) or run_time_s(job, 0.0) > 0.0
 
 
+def _is_known_as(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[SlurmJob, JobKey], bool]) -> bool:
+    """Return whether this is a later run of that job; also where an error of ours does not let it be compared, if its user is the
+    same: the own request of a job must not be lost."""
+    with apart("changes of jobs", job.key.job_id):
+        return _is_a_later_run(job, former, may_be_same)
+    return job.restarts > former.restarts and job.user == former.user
+
+
 def _is_a_later_run(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[SlurmJob, JobKey], bool]) -> bool:
     """Return whether the id still means the same job: slurmctld may have issued it again after a crash.
 
@@ -131,8 +142,17 @@ def scoped(
 ) -> dict[JobKey, SlurmJob]:
     """Return the jobs in scope by key. `before`: an earlier result for these partitions; jobs in it are not checked again."""
     if not before:
-        return {job.key: job for job in jobs if in_scope(job, partitions)}
-    return {key: job for job in jobs if before.get(key := job.key) is job or in_scope(job, partitions)}
+        return {job.key: job for job in jobs if _in_scope(job, partitions)}
+    return {key: job for job in jobs if before.get(key := job.key) is job or _in_scope(job, partitions)}
+
+
+def _in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
+    """Return whether the job is in scope; not if it leads to an error of ours. Facts about it are kept."""
+    try:
+        return in_scope(job, partitions)
+    except Exception as error:  # noqa: BLE001 - one job must not stop all others
+        LEFT_OUT.note("scope of jobs", job.key.job_id, error)
+        return False
 
 
 def run_time_s(job: SlurmJob, now_s: float) -> float:

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from controller.base.apart import apart
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.decision.decider import Decided, Decider
 from controller.cycle.decision.decision_log import DecisionLog
+from controller.cycle.decision.plan import Start
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.ledger_keeper import LedgerKeeper
@@ -93,7 +95,8 @@ class Cycle:
         self._marks.note_started(self._keeper.update(snapshot, self._settings(), newest_step).started)
         self._applier.keep(self._keeper.jobs)
         self._preemptions.update(snapshot)
-        self._hold_files.tidy(holds or {}, snapshot)
+        with apart("files of holds"):
+            self._hold_files.tidy(holds or {}, snapshot)
         await self._marks.clear_called_off()
         await self.errands()
         await self._marks.clear_started(self._keeper.jobs)
@@ -101,16 +104,20 @@ class Cycle:
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
-        observation = where_they_fit(observation)
+        with apart("jobs of several partitions"):
+            observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
-        seen = self._slurm_preemption.withheld(observation)
+        seen = observation.state
+        with apart("Slurm's preemption"):
+            seen = self._slurm_preemption.withheld(observation)
         binds = partial(self._applier.binds, observation)
         decided = await self._decider.decide(seen, binds) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
             decided = await self._carry_out(observation, seen, decided)
         if decided is not None or not waits:  # the decision says for which other jobs they are stopped
-            self._stops.purposes.call_off_useless(observation)
+            with apart("preemptions"):
+                self._stops.purposes.call_off_useless(observation)
         in_transit = self._preemptions.moving or self._stops.decide_again or is_in_transit(observation, decided)
         unreported = self._keeper.unreported
         return CycleResult(observation, unreported.changes, unreported.runs, decided, in_transit, plan_s)
@@ -158,17 +165,22 @@ class Cycle:
             if self._decider.undecided_s >= self._settings().stale_after_s:
                 rows = observation.state.pending.tolist()
                 why = {observation.rows[row].key: "no policy could decide" for row in rows}
-                await self._applier.give_to_slurm(observation.jobs, why)
+                await self._settling.give_to_slurm(observation, why)
             return None
         # A plan may start thousands of jobs: the next cycle decides again on those that are left out here.
         plan = decided.plan.within(lambda row: observation.rows[row].array_job_id, observation.array_room)
         decided = replace(decided, plan=plan.first(self.verbs.most_starts))
-        self._decisions.record(replace(observation, state=seen), decided)
+        with apart("records of decisions"):
+            self._decisions.record(replace(observation, state=seen), decided)
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)
         if decided.plan.stops:
-            self._stops.begin(decided.plan, observation, decided.policy, self._settings(), self._clock.now())
-        plan, starts = self._slurm_preemption.added(observation, decided.plan, self._settings(), self._clock.now())
+            with apart("stops by policies"):
+                self._stops.begin(decided.plan, observation, decided.policy, self._settings(), self._clock.now())
+        plan = decided.plan
+        starts: tuple[Start, ...] = ()
+        with apart("Slurm's preemption"):
+            plan, starts = self._slurm_preemption.added(observation, plan, self._settings(), self._clock.now())
         if starts:
             await self._applier.start(observation, starts, BY_RULES)
         return replace(decided, plan=replace(plan, starts=plan.starts + starts))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import structlog
 
+from controller.base.apart import apart, each
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.base.text import describe_placement
@@ -17,7 +18,7 @@ from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_re
 from controller.cycle.limit_backoff import may_unblock
 from controller.cycle.refusals import after_requeue, nodes_not_booted, requeued_at_once, retry_now
 from controller.cycle.unreported import Unreported
-from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import is_another, may_be_same
 from controller.state.journal import Journal, RunRecord, require_storable
@@ -98,8 +99,12 @@ class LedgerKeeper:
             touched |= changed | self._forget_refusals(before, jobs, changed)
             requeued = {job.key: former for former, job in found.requeued}
             last_seen = [(job, before.get(job.key, requeued.get(job.key))) for job in found.ended]
-            records = [_record(job, former, self._ledger, snapshot.time_s) for job, former in last_seen]
-            runs = [run for run in records if run is not None]
+            runs = each(
+                "records of runs",
+                last_seen,
+                lambda seen: _record(*seen, self._ledger, snapshot.time_s),
+                lambda seen: seen[0].key.job_id,
+            )
             if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 there = {job.key for job in snapshot.jobs}
@@ -107,7 +112,7 @@ class LedgerKeeper:
                 self._ledger.forget(forgotten)
                 touched |= forgotten
             self._record_ended(found, runs, jobs, snapshot.time_s, touched)
-            touched |= {key for key in list(self._ledger.relocations) if self._has_arrived(jobs.get(key))}
+            touched |= {key for key in list(self._ledger.relocations) if self._has_arrived(key, jobs.get(key))}
             if touched:
                 self._journal.save_jobs(self._ledger, touched)
             self._settle_intents(snapshot, newest_step)
@@ -152,33 +157,49 @@ class LedgerKeeper:
         """Update the ledger for jobs that were requeued or have started. Returns the keys whose facts have changed."""
         touched: set[JobKey] = set()
         for former, job in found.requeued:
-            if is_outdated(former, job, self._ledger):
-                del self._ledger.originals[former.key]
-            not_booted = nodes_not_booted(former, snapshot.nodes)
-            refused = self._ledger.refusals.get(former.key)
-            served = served_after(former, job, self._ledger, snapshot.time_s, has_begun=not not_booted)
-            pin = self._ledger.pins.get(former.key)
-            self._ledger.succeed(former.key, job.key, served)
-            if pin is not None and job.key == former.key and job.phase.occupies_nodes:
-                # While its last run ends, the nodes of the pin tell the job from another one with its id, also after a restart.
-                self._ledger.pins[job.key] = pin
-            pause = requeued_at_once(served.short_runs, snapshot.time_s)
-            if (refusal := after_requeue(pause, refused, not_booted, snapshot.time_s)) is not None:
-                self._ledger.refusals[job.key] = refusal
-            remember_after_run(job, former, self._ledger, snapshot.nodes)
+            with apart("requeued jobs", job.key.job_id) as step:
+                self._follow_requeue(former, job, snapshot)
+            if step.failed and former.key != job.key:
+                self._keep_facts(former.key, job.key)
             touched |= {former.key, job.key}
         for job in found.new:
-            if remember_after_run(job, None, self._ledger, snapshot.nodes):
-                touched.add(job.key)
+            with apart("new jobs", job.key.job_id):
+                if remember_after_run(job, None, self._ledger, snapshot.nodes):
+                    touched.add(job.key)
         for job in found.started:
-            remembered = remember_before_run(job, before.get(job.key), self._ledger)
+            with apart("started jobs", job.key.job_id):
+                if remember_before_run(job, before.get(job.key), self._ledger):
+                    touched.add(job.key)
             refusal = self._ledger.refusals.get(job.key)
             if refusal is not None and not (job.phase is Phase.CONFIGURING and refusal.is_for_boot):
                 del self._ledger.refusals[job.key]
                 touched.add(job.key)
-            if remembered:
-                touched.add(job.key)
         return touched
+
+    def _follow_requeue(self, former: SlurmJob, job: SlurmJob, snapshot: SlurmSnapshot) -> None:
+        """Bring the facts about a requeued job up to date with its new run."""
+        if is_outdated(former, job, self._ledger):
+            del self._ledger.originals[former.key]
+        not_booted = nodes_not_booted(former, snapshot.nodes)
+        refused = self._ledger.refusals.get(former.key)
+        served = served_after(former, job, self._ledger, snapshot.time_s, has_begun=not not_booted)
+        pin = self._ledger.pins.get(former.key)
+        self._ledger.succeed(former.key, job.key, served)
+        if pin is not None and job.key == former.key and job.phase.occupies_nodes:
+            # While its last run ends, the nodes of the pin tell the job from another one with its id, also after a restart.
+            self._ledger.pins[job.key] = pin
+        pause = requeued_at_once(served.short_runs, snapshot.time_s)
+        if (refusal := after_requeue(pause, refused, not_booted, snapshot.time_s)) is not None:
+            self._ledger.refusals[job.key] = refusal
+        remember_after_run(job, former, self._ledger, snapshot.nodes)
+
+    def _keep_facts(self, former: JobKey, key: JobKey) -> None:
+        """Give a requeued job its new identity after an error in `_follow_requeue`: without the usage of its last run, at least its
+        own request is kept."""
+        known = self._ledger.keys()
+        if former in known:
+            served = self._ledger.served.get(former, Served(0.0, 0.0, former.submit_time_s))
+            self._ledger.succeed(former, key, served)
 
     def _report(self, found: JobChanges) -> None:
         for former, job in found.requeued:
@@ -186,8 +207,11 @@ class LedgerKeeper:
                 then = "; it is placed again" if job.phase is Phase.PENDING or job.phase is Phase.COMPLETING else ""
                 self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}){then}")
         for job in (*found.started, *found.unseen):
-            nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
-            self._events.add("started", job.key.job_id, nodes)
+            with apart("events of jobs", job.key.job_id):
+                nodes = describe_placement(
+                    (share.node for share in job.allocated), (share.gpus for share in job.allocated)
+                )
+                self._events.add("started", job.key.job_id, nodes)
         for job in found.ended:
             self._events.add("ended", job.key.job_id, job.state)
 
@@ -201,10 +225,11 @@ class LedgerKeeper:
             if old is None or job.key in known:
                 continue
             pin = self._ledger.pins.get(old)
-            if job.restarts > (pin.restarts if pin is not None else 0) and may_be_same(job, old, self._ledger):
-                served = self._ledger.served.get(old, Served(0.0, 0.0, old.submit_time_s))
-                self._ledger.succeed(old, job.key, served)
-                self._journal.save_jobs(self._ledger, [old, job.key])
+            with apart("requeued jobs", job.key.job_id):
+                if job.restarts > (pin.restarts if pin is not None else 0) and may_be_same(job, old, self._ledger):
+                    served = self._ledger.served.get(old, Served(0.0, 0.0, old.submit_time_s))
+                    self._ledger.succeed(old, job.key, served)
+                    self._journal.save_jobs(self._ledger, [old, job.key])
 
     def _settle_changed_jobs(self, snapshot: SlurmSnapshot, before: Mapping[JobKey, SlurmJob]) -> set[JobKey]:
         """Keep the requests of jobs that were requeued and then changed by their users before they were read. Returns their keys.
@@ -215,20 +240,25 @@ class LedgerKeeper:
         found: set[JobKey] = set()
         for job in snapshot.jobs if lost else ():
             old = lost.get(job.key.job_id)
-            if old is None or job.key in self._ledger.originals or may_be_same(job, old, self._ledger):
+            if old is None or job.key in self._ledger.originals:
                 continue
-            last, pin, original = before.get(old), self._ledger.pins.get(old), self._ledger.originals[old]
-            if is_another(job, old, self._ledger) or (last is not None and last.user != job.user):
-                continue
-            request = None
-            if pin is not None:
-                request = request_of_a_changed_job(job, pin, original)
-            elif last is not None:
-                request = request_changed_while_it_ended(job, last, original)
-            if request is not None:
-                self._ledger.originals[job.key] = request
-                found.add(job.key)
+            with apart("changed jobs", job.key.job_id):
+                if (request := self._request_since(job, old, before.get(old))) is not None:
+                    self._ledger.originals[job.key] = request
+                    found.add(job.key)
         return found
+
+    def _request_since(self, job: SlurmJob, old: JobKey, last: SlurmJob | None) -> ResourceRequest | None:
+        """Return the own request of a job that was requeued, as its user has changed it since; None: it is not that job, or the
+        request is not known. `last`: the job as last seen."""
+        pin, original = self._ledger.pins.get(old), self._ledger.originals[old]
+        if may_be_same(job, old, self._ledger) or is_another(job, old, self._ledger):
+            return None
+        if last is not None and last.user != job.user:
+            return None
+        if pin is not None:
+            return request_of_a_changed_job(job, pin, original)
+        return None if last is None else request_changed_while_it_ended(job, last, original)
 
     def _note_changes_of_users(self, before: Mapping[JobKey, SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> set[JobKey]:
         """Bring the own requests of waiting jobs up to date with changes by their users. Returns the keys of these jobs."""
@@ -237,9 +267,10 @@ class LedgerKeeper:
             last, job = before.get(key), jobs.get(key)
             if job is None or job is last or self._ledger.yielded.get(key) == job.restarts:
                 continue
-            if self._note_change(last, job):
-                found.add(key)
-                self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
+            with apart("changed jobs", key.job_id):
+                if self._note_change(last, job):
+                    found.add(key)
+                    self._events.add("held", key.job_id, "its request was changed in Slurm, and counts from now on")
         return found
 
     def _forget_refusals(
@@ -254,7 +285,9 @@ class LedgerKeeper:
             last, job = before.get(key), jobs.get(key)
             if not refusal.ends_with_change or last is None or job is None or job is last:
                 continue
-            if key in changed or (counts_differently(last, job, self._ledger) and self._is_unchanged_by_us(key)):
+            with apart("changed jobs", key.job_id) as step:
+                changes = counts_differently(last, job, self._ledger) and self._is_unchanged_by_us(key)
+            if key in changed or (not step.failed and changes):
                 del self._ledger.refusals[key]
                 found.add(key)
                 limit = f"was refused for a limit ({refusal.slurm_reason})" if refusal.is_for_limit else ""
@@ -315,9 +348,11 @@ class LedgerKeeper:
             self._ledger.refusals[key] = retry_now(self._ledger.refusals[key], now_s)
             touched.add(key)
 
-    def _has_arrived(self, job: SlurmJob | None) -> bool:
+    def _has_arrived(self, key: JobKey, job: SlurmJob | None) -> bool:
         """Note that a relocated job runs again. Returns whether the ledger has changed."""
-        return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
+        with apart("relocated jobs", key.job_id):
+            return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(key, allocated_gpus(job))
+        return False
 
     def _settle_intents(self, snapshot: SlurmSnapshot, newest_step: int | None) -> None:
         """After a restart, or when slurmctld did not answer, record the present state of its job as the outcome of each open step.
@@ -337,8 +372,9 @@ class LedgerKeeper:
             if newest_step is not None and intent.number > newest_step:
                 continue  # compared by number, not by time: clocks may be set back
             job = jobs.get(intent.key)
-            outcomes[intent.number] = outcome = outcome_seen(intent.verb, job).value
-            log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
+            with apart("outcomes of steps", intent.key.job_id):
+                outcomes[intent.number] = outcome = outcome_seen(intent.verb, job).value
+                log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
         if outcomes:
             self._journal.settle(outcomes, snapshot.time_s)
 
@@ -349,16 +385,16 @@ def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
     return (0, False, False) if job is None else (job.restarts, job.phase.occupies_nodes, job.phase is Phase.ENDED)
 
 
-def _record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord | None:
-    """Return the record of an ended job; None for one that leads to an error of ours: it must not stop all others."""
-    try:
-        run = run_record(job, former, ledger, now_s)
-        require_storable(run)
-    except Exception:
-        log.exception("run_not_recorded", job=job.key.job_id, effect="neither estimates nor reports know this run")
-        return None
+def _record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord:
+    """Return the record of an ended job, as the journal can store it."""
+    run = run_record(job, former, ledger, now_s)
+    require_storable(run)
     return run
 
 
 def _may_retry(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
-    return job is not None and any(may_unblock(other, job, refusal.slurm_reason) for other in ended)
+    if job is None:
+        return False
+    with apart("refused jobs", job.key.job_id):
+        return any(may_unblock(other, job, refusal.slurm_reason) for other in ended)
+    return False

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
+from controller.base.apart import apart
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
@@ -39,9 +40,10 @@ def jobs_of_same_limit(observation: Observation, refused: Iterable[JobKey], ledg
     reasons: dict[str, None] = {}
     for key in refused:
         job = observation.jobs[key]
-        if (demand := _demand(job, job.reason, ledger)) is not None:
-            reasons[job.reason] = None
-            by_limit.setdefault(demand.limit, []).append((demand.amounts, key))
+        with apart("refused jobs", key.job_id):
+            if (demand := _demand(job, job.reason, ledger)) is not None:
+                reasons[job.reason] = None
+                by_limit.setdefault(demand.limit, []).append((demand.amounts, key))
     found: dict[JobKey, JobKey] = {}
     if not by_limit:
         return found
@@ -49,11 +51,12 @@ def jobs_of_same_limit(observation: Observation, refused: Iterable[JobKey], ledg
     smallest = {limit: _smallest(each) for limit, each in by_limit.items()}
     for row in observation.state.pending.tolist():
         job = observation.rows[row]
-        for demand in (_demand(job, reason, ledger) for reason in reasons):
-            like = None if demand is None else _like(demand.amounts, smallest.get(demand.limit, ()))
-            if like is not None:
-                found[job.key] = like
-                break
+        with apart("refused jobs", job.key.job_id):
+            for demand in (_demand(job, reason, ledger) for reason in reasons):
+                like = None if demand is None else _like(demand.amounts, smallest.get(demand.limit, ()))
+                if like is not None:
+                    found[job.key] = like
+                    break
     return found
 
 

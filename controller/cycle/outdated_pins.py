@@ -6,6 +6,7 @@ nodes, so it is placed again.
 
 from __future__ import annotations
 
+from controller.base.apart import apart
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import Role
@@ -22,10 +23,11 @@ def outdated_pins(observation: Observation, ledger: Ledger) -> dict[JobKey, str]
     found: dict[JobKey, str] = {}
     for key, pin in ledger.pins.items():
         job = observation.jobs.get(key)
-        if job is None or not _waits_there(job, pin, observation):
+        if job is None:
             continue
-        if why := _why_not(job, pin, ledger):
-            found[key] = why
+        with apart("placed jobs", key.job_id):
+            if _waits_there(job, pin, observation) and (why := _why_not(job, pin, ledger)):
+                found[key] = why
     return found
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from controller.base.apart import apart
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmNode
-from controller.state.ledger import NODES_AWAY, NOT_BOOTED, Ledger, Refusal
+from controller.state.ledger import NODES_AWAY, NOT_BOOTED, Ledger, PinRecord, Refusal
 from policies.serving.runtime.tasks.backoff import Backoff
 
 MOST_PLACES = 4
@@ -58,37 +59,43 @@ class Verdict:
 def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[JobKey, Verdict]:
     """Return the released jobs that Slurm does not start: refused outright, or waiting for longer than the grace."""
     late = {}
-    now_s = observation.snapshot.time_s
-    patience = Backoff(grace_s, LAST_RETRY_S)
     for job in observation.with_role(Role.STARTING):
         pin = ledger.pins.get(job.key)
         if pin is None:
             continue  # its pin was undone in this cycle, because its user holds it
-        waited_s = now_s - pin.pinned_at_s
-        refusal = ledger.refusals.get(job.key)
-        reason = job.reason.split(",")[0]
-        # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
-        # wait longer, unless Slurm has considered this one by now. A wait below zero: the clock was set back.
-        unseen = 0 if refusal is None or reason == _NO_ROOM else refusal.behind
-        patience_s = patience.pause_s(refusal.places + unseen if refusal else 0) + pin.frees_s
-        # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
-        # stops other jobs there.
-        may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(NODES_AWAY)
-        still_deciding = reason in _STILL_DECIDING or may_be_free
-        why, slurm_reason = "", ""
-        if waited_s > patience_s or waited_s < -grace_s:
-            why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
-        elif not still_deciding and waited_s > 0.5:
-            why, slurm_reason = f"Slurm refuses it: {job.reason}", job.reason
-        if why:
-            late[job.key] = Verdict(
-                why,
-                blames_nodes=waited_s >= 0 and (reason == _NO_ROOM or reason.startswith(NODES_AWAY)),
-                behind=waited_s >= 0 and reason in _NOT_TRIED,
-                never=reason in _NEVER,
-                slurm_reason=slurm_reason,
-            )
+        with apart("placed jobs", job.key.job_id):
+            verdict = _verdict(job, pin, ledger.refusals.get(job.key), observation.snapshot.time_s, grace_s)
+            if verdict is not None:
+                late[job.key] = verdict
     return late
+
+
+def _verdict(job: SlurmJob, pin: PinRecord, refusal: Refusal | None, now_s: float, grace_s: float) -> Verdict | None:
+    """Return the assessment of a released job that Slurm does not start; None while it may still start it."""
+    waited_s = now_s - pin.pinned_at_s
+    reason = job.reason.split(",")[0]
+    # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
+    # wait longer, unless Slurm has considered this one by now. A wait below zero: the clock was set back.
+    unseen = 0 if refusal is None or reason == _NO_ROOM else refusal.behind
+    patience_s = Backoff(grace_s, LAST_RETRY_S).pause_s(refusal.places + unseen if refusal else 0) + pin.frees_s
+    # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
+    # stops other jobs there.
+    may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(NODES_AWAY)
+    still_deciding = reason in _STILL_DECIDING or may_be_free
+    why, slurm_reason = "", ""
+    if waited_s > patience_s or waited_s < -grace_s:
+        why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
+    elif not still_deciding and waited_s > 0.5:
+        why, slurm_reason = f"Slurm refuses it: {job.reason}", job.reason
+    if not why:
+        return None
+    return Verdict(
+        why,
+        blames_nodes=waited_s >= 0 and (reason == _NO_ROOM or reason.startswith(NODES_AWAY)),
+        behind=waited_s >= 0 and reason in _NOT_TRIED,
+        never=reason in _NEVER,
+        slurm_reason=slurm_reason,
+    )
 
 
 def refused_again(before: Refusal | None, verdict: Verdict, now_s: float, nodes: tuple[str, ...]) -> Refusal:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
+from controller.base.apart import apart, together_or_apart
 from controller.base.events import EventLog
 from controller.base.text import count
 from controller.cycle.ledger_keeper import LedgerKeeper
@@ -15,9 +18,11 @@ from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.stranded import beyond_limits, stranded
 from controller.observe.observer import Observation
-from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
+from controller.slurm.client import Failure, JobKey, SlurmClient, SlurmSnapshot
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
+
+T = TypeVar("T")
 
 
 class Settling:
@@ -55,7 +60,7 @@ class Settling:
         changed = [*handed, *interrupted, *await self._adopt(observation, handed)]
         outdated = {key: why for key, why in outdated_pins(observation, self._ledger).items() if key not in handed}
         if outdated:
-            await self._applier.take_back(outdated)
+            await self._each("jobs to place again", outdated, self._applier.take_back)
             changed += outdated
         settled, may_give = handed | outdated.keys(), self._applier.may_give
         to_slurm = {key: why for key, why in observation.to_yield.items() if key not in settled and may_give(key)}
@@ -63,27 +68,48 @@ class Settling:
         refused = {key: why for key, why in refused.items() if key not in settled}
         if refused:
             alike = jobs_of_same_limit(observation, refused, self._ledger)
-            await self._applier.refuse(refused)
+            await self._each("refused jobs", refused, self._applier.refuse)
             self._applier.refuse_alike(alike)
             to_slurm |= hopeless(refused, self._ledger)
             changed += refused
         if to_slurm:
-            await self._applier.give_to_slurm(observation.jobs, to_slurm)
+            await self.give_to_slurm(observation, to_slurm)
             changed += to_slurm
-        free_again = stranded(observation, self._ledger)
-        if free_again:
-            self._clear_constraints(free_again)
-        other_sizes = beyond_limits(observation, self._ledger)
-        if other_sizes:
-            self._set_sizes(other_sizes)
-        ours = free_again or other_sizes
+        ours = False
+        with apart("relocated jobs"):
+            if free_again := stranded(observation, self._ledger):
+                ours = True
+                self._clear_constraints(free_again)
+        with apart("sizes of jobs"):
+            if other_sizes := beyond_limits(observation, self._ledger):
+                ours = True
+                self._set_sizes(other_sizes)
         return await self._read_again(observation.snapshot, changed) if changed or ours else None
+
+    async def give_to_slurm(self, observation: Observation, why: Mapping[JobKey, str]) -> None:
+        """Release jobs as they are, for Slurm to place."""
+        await self._each("jobs given to Slurm", why, partial(self._applier.give_to_slurm, observation.jobs))
+
+    async def _each(
+        self, part: str, jobs: Mapping[JobKey, T], do: Callable[[dict[JobKey, T]], Awaitable[None]]
+    ) -> None:
+        """Do it for these jobs in one step; after an unexpected error, for each alone."""
+
+        async def some(keys: Sequence[JobKey]) -> None:
+            await do({key: jobs[key] for key in keys})
+
+        await together_or_apart(part, list(jobs), some, lambda key: key.job_id)
 
     async def _adopt(self, observation: Observation, handed: set[JobKey]) -> list[JobKey]:
         """Take jobs into the queue. Returns those that were taken."""
         keys = [key for key in observation.to_adopt if key not in handed]
-        failed = await self._applier.adopt([observation.jobs[key] for key in keys]) if keys else {}
-        return [key for key in keys if key not in failed]
+        failed: dict[JobKey, Failure] = {}
+
+        async def adopt(some: Sequence[JobKey]) -> None:
+            failed.update(await self._applier.adopt([observation.jobs[key] for key in some]))
+
+        left_out = await together_or_apart("jobs to hold", keys, adopt, lambda key: key.job_id) if keys else []
+        return [key for key in keys if key not in failed and key not in left_out]
 
     def _clear_constraints(self, reasons: Mapping[JobKey, str]) -> None:
         for key, why in reasons.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.base.apart import apart
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.resize import ResizeError, resized
@@ -54,9 +55,10 @@ def beyond_limits(observation: Observation, ledger: Ledger) -> dict[JobKey, int 
         job = observation.jobs.get(key)
         if given.gpus is None or job is None or observation.standings[key].role not in _WAIT:
             continue
-        options = read_user_options(job.comment)
-        if not options.allows(given.gpus):
-            found[key] = _nearest(ledger.originals.get(key, job.request), given.gpus, options, observation)
+        with apart("sizes of jobs", key.job_id):
+            options = read_user_options(job.comment)
+            if not options.allows(given.gpus):
+                found[key] = _nearest(ledger.originals.get(key, job.request), given.gpus, options, observation)
     return found
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from controller.base.apart import apart
 from controller.state.journal import RunRecord
 from policies.api import Outcome
 from policies.errors import PolicyFault
@@ -51,7 +52,8 @@ class OutcomeQueue:
         for run in runs:
             if len(self._waiting) == _MOST:
                 self._lost(1)
-            self._waiting.append(_outcome(run))
+            with apart("outcomes for Learn", run.key.job_id):
+                self._waiting.append(_outcome(run))
         if self._waiting:
             self._news.set()
 

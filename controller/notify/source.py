@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from controller.base.apart import apart
 from controller.base.text import without_job_ids
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
@@ -58,7 +59,8 @@ class NotificationSource:
         events += [(job.restarts, _END, partial(self._notify_end, job, time_s)) for job in changes.ended]
         # The events of one job in their order: cycles that broke off may have left several of its runs.
         for _, _, notify in sorted(events, key=lambda event: event[:2]):
-            notify()
+            with apart("notifications", notify.args[0].key.job_id):
+                notify()
         self._limit()
 
     def on_preemption(self, row: Preemption) -> None:

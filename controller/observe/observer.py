@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 import structlog
 
+from controller.base.apart import LEFT_OUT, apart, each_or
 from controller.observe.array_throttle import beyond_throttle, rooms
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
@@ -23,7 +24,7 @@ from controller.observe.gpu_layouts import with_gpu_layouts
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
-from controller.observe.not_understood import not_understood, plain
+from controller.observe.not_understood import bare, not_understood, plain
 from controller.observe.role import WAITING, Obstacle, Role, Standing, in_scope, standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
@@ -63,6 +64,7 @@ StepsDone = Callable[[SlurmJob], int | None]
 
 # Read from ten thousand rows in every cycle, without a step in Python for each.
 _key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
+_id = attrgetter("key.job_id")
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,11 @@ class Observer:
             return job_row(job, ledger, nodes, partitions, self._constraints, unfit)
         except Exception as error:
             log.exception("job_not_understood", job=job.key.job_id, effect="Slurm places it")
-            row = job_row(plain(job), Ledger(), nodes, partitions, {})
-            return replace(row, job=job, unsupported=not_understood(error), waits=False)
+            why = not_understood(error)
+            with apart("rows of jobs", job.key.job_id):
+                return replace(_plain_row(job, nodes, partitions), unsupported=why, waits=False)
+            # Not even a value of Slurm's own can be used.
+            return replace(job_row(bare(job), Ledger(), nodes, partitions, {}), unsupported=why, waits=False)
 
     def _classify(self, classified: _Classification, row: JobRow) -> None:
         """Classify a job. One that leads to an error of ours is left to Slurm, or runs on: it must not stop all others."""
@@ -270,17 +275,22 @@ class Observer:
         statics = np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC)
         occupy = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
         occupants = np.flatnonzero(occupy)
+        occupying = [visible[place] for place in occupants.tolist()]
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=statics,
             occupants=occupants,
-            occupied=[classified.occupied[id(visible[place])] for place in occupants.tolist()],
-            estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
+            occupied=[classified.occupied[id(row)] for row in occupying],
+            estimates=each_or("estimates of run times", visible, lambda row: _estimate(row, ledger), None, _id)
+            if ledger.estimates
+            else None,
             served=_earlier_runs(visible, ledger, snapshot.time_s) if ledger.served else None,
             users=tuple(nodes.users),
             qos_names=tuple(nodes.qos),
-            measured=[_contention(visible[place].job, measured) for place in occupants.tolist()] if measured else (),
-            preemptible=[run_of(visible[place].job) in preemptible for place in occupants.tolist()]
+            measured=each_or("measured jobs", occupying, lambda row: _contention(row.job, measured), None, _id)
+            if measured
+            else (),
+            preemptible=each_or("preemptible jobs", occupying, lambda row: run_of(row.job) in preemptible, False, _id)
             if preemptible
             else (),
             steps_done=_steps_done(visible, np.flatnonzero(~np.isnan(statics["steps"])).tolist(), steps_done),
@@ -304,6 +314,11 @@ def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) ->
     return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
 
 
+def _plain_row(job: SlurmJob, nodes: Nodes, partitions: frozenset[str]) -> JobRow:
+    """Return the row of a job with nothing of what its user has written."""
+    return replace(job_row(plain(job), Ledger(), nodes, partitions, {}), job=job)
+
+
 def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
     if not ledger.relocations and not ledger.kept_off:
         return {}
@@ -313,7 +328,11 @@ def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int
 def _earlier_runs(visible: list[JobRow], ledger: Ledger, now_s: float) -> list[Served | None]:
     """Return the usage of each job in its runs before the one that Slurm shows; None for jobs without such runs."""
     served = ledger.served
-    return [None if (found := served.get(row.key)) is None else _earlier(row.job, found, now_s) for row in visible]
+
+    def earlier(row: JobRow) -> Served | None:
+        return None if (found := served.get(row.key)) is None else _earlier(row.job, found, now_s)
+
+    return each_or("usage of earlier runs", visible, earlier, None, _id)
 
 
 def _earlier(job: SlurmJob, served: Served, now_s: float) -> Served:
@@ -337,8 +356,8 @@ def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone 
     """Return the steps done by these jobs, by place, as far as they are known."""
     if steps_done is None:
         return {}
-    found = {place: steps_done(visible[place].job) for place in places}
-    return {place: steps for place, steps in found.items() if steps is not None}
+    found = each_or("steps of jobs", [visible[place] for place in places], lambda row: steps_done(row.job), None, _id)
+    return {place: steps for place, steps in zip(places, found, strict=True) if steps is not None}
 
 
 def _sleeps(node: SlurmNode) -> bool:
@@ -437,11 +456,19 @@ class _Classification:
         """Give a job to Slurm that only Headway holds; of one that has nodes, count what it occupies."""
         job = row.job
         if job.phase.occupies_nodes:
-            self.foreign.extend(job.allocated)
-        elif job.phase is Phase.PENDING and in_scope(job, self._partitions):
+            with apart("nodes of jobs", job.key.job_id):
+                self.foreign.extend(job.allocated)
+        elif job.phase is Phase.PENDING and self._may_be_ours(job):
             self.jobs[job.key] = job
             ours = job.held and HOLD_MARK in job.marks and USER_HOLD_MARK not in job.marks
             self.standings[job.key] = self._yielded(job, why) if ours else Standing(Role.YIELDED, why)
+
+    def _may_be_ours(self, job: SlurmJob) -> bool:
+        try:
+            return in_scope(job, self._partitions)
+        except Exception as error:  # noqa: BLE001 - one job must not stop all others
+            LEFT_OUT.note("scope of jobs", job.key.job_id, error)
+            return HOLD_MARK in job.marks
 
     def keep_to_throttles(self) -> dict[int, int]:
         """Hide waiting tasks of arrays beyond their throttles. Returns how many further tasks each such array may start."""

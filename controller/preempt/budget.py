@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from controller.base.apart import each
 from controller.base.config import ControllerSettings, Mode
 from controller.base.text import count, duration
 from controller.preempt.preemptibility import Preemptibility
@@ -169,8 +170,10 @@ def may_be_preempted(
     if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
         return frozenset()
     bounds = PreemptionBudget(settings, history, now_s)
-    return frozenset(
-        run
-        for job in jobs
-        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, preemptibility)
-    )
+
+    def may(job: SlurmJob) -> RunKey | None:
+        run = run_of(job) if job.allocated else None
+        return run if run is not None and bounds.may_be_preempted(job, preemptibility) else None
+
+    found = each("preemptible jobs", jobs, may, lambda job: job.key.job_id)
+    return frozenset(run for run in found if run is not None)

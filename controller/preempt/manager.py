@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from controller.base.apart import apart
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, PreemptionRefusedError
@@ -280,7 +281,8 @@ class PreemptionManager:
                     jobs[job_id] = job
             for attempt in self._open.all:
                 if attempt.over or attempt.row.raw_id not in snapshot.unread:
-                    self._update(attempt, jobs.get(attempt.row.job_id))
+                    with apart("preemptions", attempt.row.job_id):
+                        self._update(attempt, jobs.get(attempt.row.job_id))
         self.tick()
 
     def _update(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:

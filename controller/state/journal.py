@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from controller.base.apart import apart
 from controller.slurm.client import Failures, JobKey
 from controller.state.given_to_slurm import GivenToSlurmReader, prune_intents
 from controller.state.job_note_table import JobNoteTable, prune_job_notes
@@ -220,25 +221,31 @@ class Journal:
             more = "; further rows are not logged" if len(self._logged) > _NAMED else ""
             log.error("journal_row_not_understood", column=column, job=job_id, problem=f"{error}{more}")
 
-    def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> None:
+    def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> set[JobKey]:
         """Write the ledger's facts on these jobs; a job without facts is deleted.
 
-        This includes the user's own request, which a pin is about to overwrite in Slurm: it must survive a loss of power.
+        This includes the user's own request, which a pin is about to overwrite in Slurm: it must survive a loss of power. Returns
+        the jobs whose facts led to an unexpected error: the file has those of before.
         """
         facts = _facts(ledger)
         marks = ", ".join("?" * (2 + len(_DECODERS)))
+        unsaved: set[JobKey] = set()
         with self._file.writing(durable=True) as db:
             for key in keys:
-                values = [
-                    _ENCODERS[column](of[key]) if key in of else self._not_understood.get((key, column))
-                    for column, of in facts.items()
-                ]
-                if any(key in of for of in facts.values()):
+                with apart("facts for the journal", key.job_id) as step:
+                    values = [
+                        _ENCODERS[column](of[key]) if key in of else self._not_understood.get((key, column))
+                        for column, of in facts.items()
+                    ]
+                if step.failed:
+                    unsaved.add(key)
+                elif any(key in of for of in facts.values()):
                     statement = f"INSERT OR REPLACE INTO job ({_JOB_COLUMNS}) VALUES ({marks})"  # noqa: S608
                     db.execute(statement, (*encode_key(key), *values))
                 else:
                     where = "WHERE job_id = ? AND submit_time_s = ?"
                     db.execute(f"DELETE FROM job {where}", encode_key(key))  # noqa: S608
+        return unsaved
 
     def _write_again(self) -> None:
         """Write what is in memory into a file that has replaced another."""

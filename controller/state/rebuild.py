@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from controller.base.apart import apart
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
@@ -26,18 +27,23 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
     """Give jobs that look pinned, and whose own request may be lost, a request without nodes. Returns these jobs."""
     found = []
     for job in jobs:
-        if job.phase is Phase.ENDED or job.key in ledger.originals or not _looks_pinned(job.request):
+        if job.phase is Phase.ENDED or job.key in ledger.originals:
             continue
-        # A job with the mark was pinned, whatever the journal says: its row may be an older one that was left in a damaged file.
-        if not (may_lack(job.key) or job.has_pin_mark):
-            continue
-        # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
-        most = job.request.max_nodes or len(job.request.required_nodes)
-        ledger.originals[job.key] = with_possible_nodes(replace(job.request, required_nodes=(), max_nodes=most))
-        if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
-            ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
-        found.append(job.key)
+        with apart("jobs of a lost journal", job.key.job_id):
+            # A job with the mark was pinned, whatever the journal says: its row may be an older one that was left in a damaged
+            # file.
+            if _looks_pinned(job.request) and (may_lack(job.key) or job.has_pin_mark):
+                _rebuild(job, ledger)
+                found.append(job.key)
     return found
+
+
+def _rebuild(job: SlurmJob, ledger: Ledger) -> None:
+    # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
+    most = job.request.max_nodes or len(job.request.required_nodes)
+    ledger.originals[job.key] = with_possible_nodes(replace(job.request, required_nodes=(), max_nodes=most))
+    if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
+        ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
 
 
 def _looks_pinned(request: ResourceRequest) -> bool:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from controller.base.apart import apart
 from controller.base.start_text import start_range
 from controller.base.text import capitalized, clock_time, count, duration, gpu_hours, three_digits
 from controller.web.page_error import PageError
@@ -64,16 +65,17 @@ class Renderer:
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, finalize=shown,
         )  # fmt: skip
-        self._environment.filters.update(
-            duration=lambda seconds: _UNKNOWN if seconds is None else duration(seconds),
-            at=lambda time_s: clock_time(time_s) if time_s else _UNKNOWN,
-            percent=lambda share: _UNKNOWN if share is None else f"{share:.0%}",
-            digits=lambda value: _UNKNOWN if value is None else three_digits(value),
-            gpu_hours=gpu_hours,
-            sentence=capitalized,
-            many=count,
-            starts_in=lambda start, now_s: start_range(start.earliest_s, start.latest_s, now_s),
-        )
+        filters: dict[str, Callable[..., str]] = {
+            "duration": lambda seconds: _UNKNOWN if seconds is None else duration(seconds),
+            "at": lambda time_s: clock_time(time_s) if time_s else _UNKNOWN,
+            "percent": lambda share: _UNKNOWN if share is None else f"{share:.0%}",
+            "digits": lambda value: _UNKNOWN if value is None else three_digits(value),
+            "gpu_hours": gpu_hours,
+            "sentence": capitalized,
+            "many": count,
+            "starts_in": lambda start, now_s: start_range(start.earliest_s, start.latest_s, now_s),
+        }
+        self._environment.filters.update({name: _or_unknown(name, text_of) for name, text_of in filters.items()})
         self._environment.globals.update(
             base=settings.base_path, version=VERSION, pages=PAGES, refresh_s=settings.refresh_s,
             tokens=settings.token_file is not None,
@@ -81,7 +83,10 @@ class Renderer:
 
     async def page(self, request: Request, template: str, user: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page. It is made in a thread, so that a long one does not delay others."""
-        html = await asyncio.to_thread(self._html, template, user=user, path=request.url.path, **values)
+        missing = getattr(request.state, "missing", ())
+        html = await asyncio.to_thread(
+            self._html, template, user=user, path=request.url.path, missing=missing, **values
+        )
         return HTMLResponse(html, status, HEADERS)
 
     async def error(self, request: Request, error: PageError, user: str) -> HTMLResponse:
@@ -89,4 +94,15 @@ class Renderer:
         return await self.page(request, "error.html", user, error.status, error=error, refresh_s=0)
 
     def _html(self, template: str, **values: Any) -> str:
-        return self._environment.get_template(template).render(now_s=self.now(), **values)
+        return self._environment.get_template(template).render(**{"now_s": self.now(), "missing": (), **values})
+
+
+def _or_unknown(name: str, text_of: Callable[..., str]) -> Callable[..., str]:
+    """Return the filter; where a value leads to an unexpected error it shows that it is unknown: the rest of the page is shown."""
+
+    def shown_text(*values: Any) -> str:
+        with apart("values of web pages", name):
+            return text_of(*values)
+        return _UNKNOWN
+
+    return shown_text

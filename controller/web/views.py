@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from headway_client import Explanation, HeadwayError, NotFoundError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from controller.base.apart import apart
 from controller.base.text import duration
 from controller.web.page_error import PageError, from_controller
 from controller.web.pages import contention, job, nodes, overview, preemptions, queue, usage, waits
@@ -36,12 +38,16 @@ class Views:
         now_s = self._renderer.now()
         waiting, hidden = [], ""
         try:
-            waiting = overview.pending_by_reason(await self._source.queue(user))
+            answer = await self._source.queue(user)
+            waiting = await _part(request, "pending jobs", partial(overview.pending_by_reason, answer))
         except HeadwayError as error:
             hidden = str(error)
-        health = overview.health(status, now_s, duration(now_s - status.snapshot_time_s))
+        health = await _part(
+            request, "health", lambda: overview.health(status, now_s, duration(now_s - status.snapshot_time_s))
+        )
+        uses = await _part(request, "partitions", partial(overview.partition_uses, status))
         return await self._renderer.page(
-            request, "overview.html", user, found=status, uses=overview.partition_uses(status), waiting=waiting, hidden=hidden,
+            request, "overview.html", user, found=status, uses=uses, waiting=waiting, hidden=hidden,
             error=overview.other_error(status), health=health,
         )  # fmt: skip
 
@@ -55,7 +61,7 @@ class Views:
             ) from error
         answer = await _or_page(self._source.queue(user))
         found = await asyncio.to_thread(queue.queue_page, answer, wanted)
-        waiting = overview.pending_by_reason(answer)
+        waiting = await _part(request, "pending jobs", partial(overview.pending_by_reason, answer))
         return await self._renderer.page(
             request, "queue.html", user, found=found, wanted=wanted, states=queue.STATES, waiting=waiting
         )
@@ -81,17 +87,19 @@ class Views:
             events = await self._source.events(user, job_id)
         except HeadwayError as error:
             notices.append(f"There are no events: {error}")
-        spans = [] if report is None else job.timeline(report, self._renderer.now())
-        times, facts = job.facts(why) if isinstance(why, Explanation) else ([], [])
+        now_s = self._renderer.now()
+        spans = [] if report is None else await _part(request, "timeline", partial(job.timeline, report, now_s))
+        facts = await _part(request, "facts", lambda: [job.facts(why)] if isinstance(why, Explanation) else [])
+        times, texts = facts[0] if facts else ([], [])
         return await self._renderer.page(
             request, "job.html", user, why=why, report=report, events=events, notices=notices, spans=spans, times=times,
-            facts=facts, width=job.WIDTH,
+            facts=texts, width=job.WIDTH,
         )  # fmt: skip
 
     async def nodes(self, request: Request, user: str) -> Response:
         """Show the nodes by rack, and those out of service."""
         status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.queue(user))
-        racks = await asyncio.to_thread(nodes.racks, status, answer)
+        racks = await _part(request, "racks", partial(nodes.racks, status, answer))
         return await self._renderer.page(
             request, "nodes.html", user, racks=racks, out=nodes.out_of_service(status), silent=status.agents.silent
         )
@@ -106,19 +114,20 @@ class Views:
     async def waits(self, request: Request, user: str) -> Response:
         """Show waits by size."""
         answer, past = await _or_page(self._source.queue(user)), await _or_page(self._source.usage(user))
-        rows = await asyncio.to_thread(waits.wait_rows, answer, past.waits)
+        rows = await _part(request, "waits", partial(waits.wait_rows, answer, past.waits))
         return await self._renderer.page(request, "waits.html", user, rows=rows, usage=past)
 
     async def usage(self, request: Request, user: str) -> Response:
         """Show the GPU time of users."""
         status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.usage(user))
         shares = any(each.fair_share is not None for each in answer.users)
+        rows = await _part(request, "users", partial(usage.rows, answer, status))
         return await self._renderer.page(
             request,
             "usage.html",
             user,
             usage=answer,
-            rows=usage.rows(answer, status),
+            rows=rows,
             all_users=answer.all_users,
             shares=shares,
         )
@@ -126,15 +135,16 @@ class Views:
     async def preemptions(self, request: Request, user: str) -> Response:
         """Show preemptions and their cost."""
         status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.preemptions(user))
+        rows = await _part(request, "preemptions", partial(preemptions.rows, answer))
+        outcomes = await _part(request, "outcomes", partial(preemptions.outcomes, answer))
         return await self._renderer.page(
-            request, "preemptions.html", user, found=status, rows=preemptions.rows(answer),
-            outcomes=preemptions.outcomes(answer), most=preemptions.SHOWN,
-        )  # fmt: skip
+            request, "preemptions.html", user, found=status, rows=rows, outcomes=outcomes, most=preemptions.SHOWN
+        )
 
     async def contention(self, request: Request, user: str) -> Response:
         """Show pairs of jobs that slow each other down, and the moves that are advised."""
         status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.queue(user))
-        pairs = await asyncio.to_thread(contention.pairs, answer)
+        pairs = await _part(request, "pairs", partial(contention.pairs, answer))
         return await self._renderer.page(
             request, "contention.html", user, pairs=pairs[: contention.SHOWN], number=len(pairs), advice=status.advice,
             measured=contention.measured(answer),
@@ -147,6 +157,14 @@ def _checked_id(text: str) -> str:
         shown = f"{text[:40]!r} is not the id of a job" if text else "No id was given"
         raise PageError(400, f"{shown}.", "Give Slurm's id, such as 123, or 123_4 for a task of an array.")
     return text
+
+
+async def _part(request: Request, name: str, make: Callable[[], list[T]]) -> list[T]:
+    """Return the rows of a part of a page, made in a thread. After an unexpected error the page is shown without, and says so."""
+    with apart("parts of web pages", f"{request.url.path}: {name}"):
+        return await asyncio.to_thread(make)
+    request.state.missing = [*getattr(request.state, "missing", ()), name]
+    return []
 
 
 async def _or_page(call: Awaitable[T]) -> T:

@@ -95,6 +95,8 @@ class _Search:
     A kind of job that found no placement, or was deferred, is not tried again: free GPUs only decrease, and sharing only increases.
     Invariant: `_unreserved` is `_capacity` without the nodes reserved for the head; only jobs that are expected to end before
     the head can start take these.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, model: ContentionModel, threshold: float) -> None:

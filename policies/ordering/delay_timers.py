@@ -55,9 +55,9 @@ class DelayTimers:
 
     settings: TimerSettings
     _since_s: dict[str, float] = field(default_factory=dict)
-    """When a job that ran before began to wait."""
+    """When a job that ran before began to wait. Bound: the jobs of the last state."""
     _started_s: dict[str, float] = field(default_factory=dict)
-    """Starts of the runs whose waits are known."""
+    """Starts of the runs whose waits are known. Bound: the jobs of the last state."""
     _waits: dict[tuple[int, Level], deque[float]] = field(default_factory=dict)
     """The last waits. Bound: the settings' window, for each level and number of binary digits of a job's GPUs."""
     _timers_s: dict[tuple[int, Level], float] = field(default_factory=dict)

@@ -130,6 +130,8 @@ class _Places:
     Invariants: jobs in `kept` keep what they had; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
     is free beside them and `_staying`. Requests and capacity are computed when the first job needs a placement, and shared by all
     tries.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, placing: PlacementRule, own: dict[int, Placement], kept: IntColumn) -> None:

@@ -76,13 +76,16 @@ class Capacity:
         level = np.where(sealed > 0, 0, np.maximum(free, 0))
         top = int(nodes.gpus.max()) if len(nodes) else 0
         self._levels: list[int] = [bitmask(level == gpus) for gpus in range(top + 1)]
+        """Bound: one for each number of GPUs of a node."""
         self._available = bitmask(nodes.available)
         self._clean = bitmask(clean)
         self._empty = bitmask(clean & (occupants == 0))
         self.racks: list[int] = nodes.rack.tolist()
         """Rack of each node."""
         self._failed: set[int] = set()
+        """Bound: the classes of jobs of one state."""
         self._barred: dict[tuple[int, int], int] = {}
+        """Bound: the classes of jobs of one state, and the sizes of their parts."""
 
     @property
     def state(self) -> ClusterState:

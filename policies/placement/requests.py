@@ -82,6 +82,8 @@ class Requests:
     """The classes of one cluster state: `keys[row]` names the class of a job, `of(row)` describes it.
 
     Invariant: two jobs have the same key exactly when they agree in everything that placement depends on.
+
+    Bound: the jobs of the state.
     """
 
     def __init__(self, state: ClusterState) -> None:

@@ -113,6 +113,8 @@ class ContentionModel:
     nodes concerned.
 
     Invariants: `_runs` are the jobs that run or were added; `_users[l]` are those on link l, `_on[n]` those on node n.
+
+    Bound: lives for one decision.
     """
 
     def __init__(

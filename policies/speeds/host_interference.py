@@ -67,6 +67,8 @@ class Residents:
     """Numbers of workers of each job on each node. A worker is one GPU, and what comes with it.
 
     Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were added.
+
+    Bound: the nodes, and the jobs on them.
     """
 
     def __init__(self, state: ClusterState, model: HostInterference) -> None:

@@ -35,7 +35,7 @@ TYPICAL = StepModel(0.69, 775e6)
 
 
 class StepModels:
-    """Step models of all jobs: as measured, or with typical values."""
+    """Step models of all jobs: as measured, or with typical values. Bound: the jobs of the state."""
 
     def __init__(self, state: ClusterState) -> None:
         profiles = state.profiles

@@ -37,7 +37,7 @@ class _Run:
     is_training: bool = False
     """Progress has been observed since the start. Time before that may be start-up, and does not count."""
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """For each number of GPUs, the last size last: seconds of running, and of progress."""
+    """For each number of GPUs, the last size last: seconds of running, and of progress. Bound: `MOST_SIZES`."""
 
 
 class ObservedSpeeds:
@@ -48,6 +48,7 @@ class ObservedSpeeds:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        """Bound: the elastic jobs of the last state."""
 
     def update(self, state: ClusterState) -> dict[int, dict[int, float]]:
         """Return the known speeds of jobs of this state, by row and GPUs; 1 is the speed at the size asked for."""

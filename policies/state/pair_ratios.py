@@ -69,6 +69,7 @@ class Ratios:
         self._of_other = medians(of_other)
         self._all = median(pairs.values()) if pairs else 1.0
         self._known: dict[Pair, float] = {}
+        """Bound: `_MOST_KNOWN`."""
 
     def of(self, target: str, other: str) -> float:
         """Return the ratio of two keys, each `model,GPUs,nodes` or `model`; never above 1."""

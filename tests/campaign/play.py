@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from controller.base.apart import LEFT_OUT
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.journal import Journal
@@ -85,6 +86,7 @@ def _carry_out(cluster: Cluster, step: Step) -> None:
 
 
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
+    LEFT_OUT.forget()  # each kind of error is logged once, and each story is to show its own
     cluster = Cluster(story, folder, loop)
     background = [
         asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())
@@ -177,7 +179,7 @@ def _mend(cluster: Cluster) -> None:
     for server in cluster.servers.values():
         server.mood = "well"
         server.cont()
-    cluster.slurm.set_partition("dl", up=True)
+    cluster.slurm.set_partition(cluster.story.partition, up=True)
     for node in cluster.fleet.nodes:
         cluster.slurm.node_resume(node)
         cluster.fleet.cont(node)

@@ -17,6 +17,7 @@ from tests.campaign.plot.story import Step, Story, read_story
 from tests.campaign.verdict.defects.catalogue import DEFECTS
 from tests.campaign.verdict.model import Promise
 from tests.campaign.verdict.shrink import shrink
+from tests.campaign.world import answers
 
 STORIES = Path(__file__).parent / "stories"
 QUICKLY_FOUND = {
@@ -128,3 +129,23 @@ def test_an_error_of_the_campaign_itself_is_a_violation_of_its_story() -> None:
     played = play(Story(1, 2, 2, "fifo-skip", preemption=False, steps=(Step(0.1, "submit", {"nonsense": 1}),)))
     assert [violation.promise for violation in played.violations] == [Promise.NO_BUG]
     assert "could not be played to its end" in str(played.violations[0])
+
+
+def test_stories_have_texts_as_users_write_them() -> None:
+    stories = [make_story(seed) for seed in range(40)]
+    submissions = [step.args for story in stories for step in story.steps if step.verb == "submit"]
+    for field in ("user", "name", "comment", "account"):
+        texts = {args[field] for args in submissions}
+        assert any(not text.isascii() for text in texts), field
+        assert any("=" in text for text in texts), field
+    assert any("\n" in args["name"] for args in submissions)
+    assert any(not story.partition.isascii() for story in stories)
+
+
+def test_a_controller_that_cannot_answer_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise answers.WrongAnswerError("a job is missing")
+
+    monkeypatch.setattr(answers, "_check", broken)
+    played = play(make_story(24000001))
+    assert [violation.promise for violation in played.violations] == [Promise.NO_BUG]

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.growing_containers import grown_attributes, sites
 
 ROOT = Path(__file__).parents[2]
-LONG_RUNNING = ("controller", "nodeagent", "policies/serving", "headway_job/src/headway_job")
+LONG_RUNNING = ("controller", "nodeagent", "policies", "headway_job/src/headway_job")
 EMULATED = "controller/slurm/embedded"
 
 

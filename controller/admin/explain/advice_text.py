@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from controller.admin.explain.explain import Explained
+from controller.base.apart import each
 from controller.base.text import listed
 from controller.profiles.current import run_of
 from controller.slurm.client import SlurmJob
@@ -20,7 +22,7 @@ _CAUSES = {
 """Words for users. Invariant: each cause of report.Impairment has some."""
 
 if TYPE_CHECKING:
-    from controller.contention.service import ContentionService
+    from controller.contention.service import ContentionService, StandingAdvice
 
 
 def with_advice(found: Explained, judging: ContentionService | None, job: SlurmJob | None) -> Explained:
@@ -63,12 +65,16 @@ def advice_messages(judging: ContentionService | None) -> Iterator[admin_pb2.Mov
     """Yield the advice on moving jobs, for a status."""
     if judging is None:
         return
-    for standing in judging.advice.values():
-        advice = standing.advice
-        yield admin_pb2.MoveAdvice(
-            job_id=advice.job.key.job_id,
-            why=advice.why,
-            nodes=advice.place.nodes,
-            avoid=sorted(advice.place.constraint.avoid),
-            since_s=standing.since_s,
-        )
+    name = attrgetter("advice.job.key.job_id")
+    yield from each("the status", judging.advice.values(), _advice_message, name)
+
+
+def _advice_message(standing: StandingAdvice) -> admin_pb2.MoveAdvice:
+    advice = standing.advice
+    return admin_pb2.MoveAdvice(
+        job_id=advice.job.key.job_id,
+        why=advice.why,
+        nodes=advice.place.nodes,
+        avoid=sorted(advice.place.constraint.avoid),
+        since_s=standing.since_s,
+    )

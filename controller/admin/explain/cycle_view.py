@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.admin.explain.free_capacity import FreeCapacity
+from controller.base.apart import apart
 from controller.base.text import describe_placement
 from controller.cycle.view.result import CycleResult
 from controller.observe.eligible_nodes import EligibleNodes, UnsupportedRequestError
@@ -120,9 +121,14 @@ class CycleView:
         return found
 
     def jobs(self) -> Iterator[tuple[SlurmJob, Standing]]:
-        """Yield every job that Headway manages with its role now; ended jobs are left out."""
-        for job in self.result.observation.jobs.values():
-            found = self.standing(job)
+        """Yield every job that Headway manages with its role now; ended jobs are left out.
+
+        A job that leads to an unexpected error has the role of the last cycle.
+        """
+        for key, job in self.result.observation.jobs.items():
+            found = self.result.observation.standings.get(key, UNMANAGED)
+            with apart("roles of jobs", key.job_id):
+                found = self.standing(job)
             if found.role in {Role.ENDED, Role.FOREIGN}:
                 continue
             yield job, found

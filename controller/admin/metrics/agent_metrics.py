@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.agents.node_table import NodeStatus
+from controller.base.apart import apart
 from controller.contention.measurement import Measurement
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource
@@ -66,8 +67,9 @@ class AgentMetrics(Collector):
 def _task_failures(nodes: Mapping[str, NodeStatus]) -> Counter[str]:
     """Return the failures by task. Names come from the agents, so that unknown ones count together."""
     found = Counter(dict.fromkeys((*_TASKS, _OTHER), 0))
-    for node in list(nodes.values()):
+    for name, node in list(nodes.items()):
         if node.connected and node.telemetry is not None:
-            for failed in node.telemetry.failed_tasks:
-                found[failed.task if failed.task in _TASKS else _OTHER] += failed.failures
+            with apart("/metrics", name):
+                for failed in node.telemetry.failed_tasks:
+                    found[failed.task if failed.task in _TASKS else _OTHER] += failed.failures
     return found

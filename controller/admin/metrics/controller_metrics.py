@@ -14,17 +14,18 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.wait_reason import REASONS, reason_of
 from controller.admin.metrics.current_view import CurrentView
-from controller.admin.metrics.families import counter, counters, gauge, gauges
+from controller.admin.metrics.families import counter, counters, families_of, gauge, gauges
 from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
+from controller.base.apart import each
 from controller.base.lease import read_lease
 from controller.base.watchdog_mark import last_check_s
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
-from controller.observe.role import Role
+from controller.observe.role import Role, Standing
+from controller.slurm.client import SlurmJob
 from controller.state.decided_by import DecidedBy
 from policies.serving.runtime.version import VERSION
 
@@ -65,11 +66,10 @@ class ControllerMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the values at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
-        yield from self._of_decider()
-        yield from self._of_health()
-        view = self._current.get()
-        if view is not None:
-            yield from self._of_cluster(view)
+        return families_of(
+            self._of_decider, self._of_policy, self._of_cycles, self._of_tasks, self._of_lease, self._of_watchdog,
+            self._of_jobs, self._of_waits, self._of_refusals, self._of_nodes,
+        )  # fmt: skip
 
     def _of_decider(self) -> Iterator[Metric]:
         decider = self._controller.decider
@@ -92,14 +92,17 @@ class ControllerMetrics(Collector):
         yield gauge(
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
         )
+
+    def _of_policy(self) -> Iterator[Metric]:
+        decider = self._controller.decider
         if decider.spec is not None and decider.spec.learning is not None:
             yield from learning_metrics(decider.spec.learning)
         info = InfoMetricFamily("headway_build", "Version of the controller")
         info.add_metric([], {"version": VERSION})
         yield info
 
-    def _of_health(self) -> Iterator[Metric]:
-        health, settings = self._controller.health, self._controller.settings
+    def _of_cycles(self) -> Iterator[Metric]:
+        health = self._controller.health
         yield gauge("headway_snapshot_read_seconds", "Time that the last reading of Slurm took", health.read_s)
         yield gauge(
             "headway_snapshot_to_plan_seconds", "Time from the last snapshot to its checked plan", health.plan_s
@@ -113,6 +116,8 @@ class ControllerMetrics(Collector):
             "0 from a failure of the journal until it can be written again",
             self._controller.journal.is_well,
         )
+
+    def _of_tasks(self) -> Iterator[Metric]:
         failures = self._controller.tasks.failures
         yield counters("headway_task_failures", "Failures of background tasks, which are begun again", "task", failures)
         yield gauges(
@@ -121,12 +126,18 @@ class ControllerMetrics(Collector):
             "task",
             {each.task: each.time_s for each in tuple(self._controller.tasks.last.values())},
         )
+
+    def _of_lease(self) -> Iterator[Metric]:
+        settings = self._controller.settings
         lease = read_lease(settings.lease_path)
         if lease is not None:
             yield gauge(
                 "headway_lease_age_seconds", "Age of the lease that Slurm's plugin reads", time.time() - lease.time_s
             )
         yield gauge("headway_lease_stale_after_seconds", "Age above which the lease is stale", settings.stale_after_s)
+
+    def _of_watchdog(self) -> Iterator[Metric]:
+        settings = self._controller.settings
         if settings.slurm_client != "embedded":  # an emulated Slurm needs no watchdog
             yield gauge(
                 "headway_watchdog_last_check_timestamp_seconds",
@@ -134,28 +145,48 @@ class ControllerMetrics(Collector):
                 last_check_s(settings.runtime_dir),
             )
 
-    def _of_cluster(self, view: CycleView) -> Iterator[Metric]:
-        standings = list(view.jobs())
-        roles = [(job, found.role) for job, found in standings]
-        tally = Tally(role for _, role in roles)
+    def _standings(self) -> list[tuple[SlurmJob, Standing]] | None:
+        """Return the jobs with their roles; None before the first good cycle."""
+        view = self._current.get()
+        return None if view is None else list(view.jobs())
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        standings = self._standings()
+        if standings is None:
+            return
+        tally = Tally(found.role for _, found in standings)
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by their role", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
         yield jobs
-        reasons = Tally(reason_of(found) for _, found in standings)
+        reasons = Tally(each("/metrics", (found for _, found in standings), reason_of))
         yield gauges(
             "headway_jobs_waiting",
             "Managed jobs that wait, by what they wait for",
             "reason",
             {reason: reasons[reason] for reason in REASONS},
         )
-        now_s = self._controller.clock.now()
-        waits = (view.wait_s(job, now_s) for job, role in roles if role is Role.WAITING)
+
+    def _of_waits(self) -> Iterator[Metric]:
+        view, now_s = self._current.get(), self._controller.clock.now()
+        if view is None:
+            return
+        waiting = [job for job, found in view.jobs() if found.role is Role.WAITING]
+        waits = each("/metrics", waiting, lambda job: view.wait_s(job, now_s), lambda job: job.key.job_id)
         yield gauge("headway_longest_wait_seconds", "Longest wait of a job that waits now", max(waits, default=0.0))
+
+    def _of_refusals(self) -> Iterator[Metric]:
+        if self._current.get() is None:
+            return
         # A copy, because the event loop changes them meanwhile.
         refusals = list(self._controller.ledger.refusals.values())
         often = sum(refusal.count >= _OFTEN for refusal in refusals)
         yield gauge("headway_jobs_refused_often", f"Jobs that Slurm has refused {_OFTEN} times or more", often)
+
+    def _of_nodes(self) -> Iterator[Metric]:
+        view = self._current.get()
+        if view is None:
+            return
         nodes = view.state.nodes
         yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(view.free_capacity.used_gpus.sum()))
         yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.current_view import CurrentView
+from controller.admin.metrics.families import LeftOutMetrics, Registry
 from controller.admin.metrics.forecast_metrics import ForecastMetrics
 from controller.admin.metrics.job_metrics import JobMetrics
 from controller.admin.metrics.metered_client import MeteredClient
@@ -46,7 +47,7 @@ def make_registry(
 
     `cluster` is the ClusterName of controllers that stand by for one another; None for the only one of a cluster.
     """
-    registry = CollectorRegistry(auto_describe=False)
+    registry = Registry()
     current = CurrentView(controller)
     metrics = ControllerMetrics(controller, registry, current)
     controller.listeners.append(metrics.on_cycle)
@@ -64,6 +65,7 @@ def make_registry(
     if isinstance(controller.client, MeteredClient):
         registry.register(controller.client.latency)
         registry.register(controller.client.errors)
+    registry.register(LeftOutMetrics())
     return registry
 
 

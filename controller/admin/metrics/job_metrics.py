@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from controller.admin.explain.wait_reason import reason_of
 from controller.admin.metrics.current_view import CurrentView
+from controller.base.apart import apart
 from controller.base.private_data import JOBS, is_private
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
@@ -65,10 +66,11 @@ class JobMetrics(Collector):
         waiting: list[_Waiting] = []
         running: list[_Slowed] = []
         for job, found in view.jobs():
-            if reason_of(found):
-                waiting.append((job, found, view.wait_s(job, now_s)))
-            elif (measured := view.contention(job)) is not None and measured.sensitivity is not None:
-                running.append((job, measured.value))
+            with apart("/metrics", job.key.job_id):
+                if reason_of(found):
+                    waiting.append((job, found, view.wait_s(job, now_s)))
+                elif (measured := view.contention(job)) is not None and measured.sensitivity is not None:
+                    running.append((job, measured.value))
         return waiting, running
 
     def _estimates(self, jobs: Sequence[_Waiting]) -> Metric:
@@ -78,8 +80,9 @@ class JobMetrics(Collector):
             labels=["job_id", "bound"],
         )
         for job, _, _ in jobs:
-            for bound, time_s in self._range(job):
-                family.add_metric([job.key.job_id, bound], time_s)
+            with apart("/metrics", job.key.job_id):
+                for bound, time_s in self._range(job):
+                    family.add_metric([job.key.job_id, bound], time_s)
         return family
 
     def _range(self, job: SlurmJob) -> Iterator[tuple[str, float]]:
@@ -104,7 +107,8 @@ def _waits(jobs: Sequence[_Waiting]) -> Metric:
         labels=["job_id", "partition", "reason"],
     )
     for job, found, wait_s in jobs:
-        family.add_metric([job.key.job_id, _partition(job), reason_of(found)], wait_s)
+        with apart("/metrics", job.key.job_id):
+            family.add_metric([job.key.job_id, _partition(job), reason_of(found)], wait_s)
     return family
 
 
@@ -115,5 +119,6 @@ def _slowdowns(jobs: Sequence[_Slowed]) -> Metric:
         labels=["job_id", "partition"],
     )
     for job, value in jobs:
-        family.add_metric([job.key.job_id, _partition(job)], value)
+        with apart("/metrics", job.key.job_id):
+            family.add_metric([job.key.job_id, _partition(job)], value)
     return family

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Histogram
 
 from controller.admin.explain.cycle_view import CycleView
+from controller.base.apart import apart
 from controller.base.job_sizes import SIZES, size_class
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
@@ -44,9 +45,10 @@ class WaitMetrics:
             return
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
         for job in started:
-            start_s, gpus = job.start_time_s, view.num_gpus(job)
-            if gpus and start_s is not None and start_s >= int(self._controller.health.started_s):
-                self._waits.labels(size_of(gpus)).observe(view.wait_s(job, start_s))
+            with apart("/metrics", job.key.job_id):
+                start_s, gpus = job.start_time_s, view.num_gpus(job)
+                if gpus and start_s is not None and start_s >= int(self._controller.health.started_s):
+                    self._waits.labels(size_of(gpus)).observe(view.wait_s(job, start_s))
 
 
 def size_of(gpus: int) -> str:

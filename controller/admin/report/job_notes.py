@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from controller.admin.explain.wait_reason import OTHER, reason_of
+from controller.base.apart import apart
 from controller.base.errors import JournalError
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
@@ -62,10 +63,11 @@ class JobNotes:
         passed_s = min(max(now_s - (self._before_s or now_s), 0.0), _LONGEST_S)
         self._before_s = now_s
         for key, found in observation.standings.items():
-            if found.role is Role.RUNNING:
-                self._note_steps(key, observation.jobs[key])
-            elif (why := reason_of(found)) and passed_s:
-                self._note_wait(key, why, passed_s)
+            with apart("notes on jobs", key.job_id):
+                if found.role is Role.RUNNING:
+                    self._note_steps(key, observation.jobs[key])
+                elif (why := reason_of(found)) and passed_s:
+                    self._note_wait(key, why, passed_s)
         changes = result.changes
         done = {job.key for job in (*changes.started, *changes.ended)} | {former.key for former, _ in changes.requeued}
         gone = set(changes.gone)

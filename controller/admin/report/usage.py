@@ -13,6 +13,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
+from controller.base.apart import apart
 from controller.base.job_sizes import SIZES, quantile, size_class
 from controller.cycle.changes import allocated_gpus, uncounted_run_s
 from controller.observe.role import Role
@@ -128,18 +129,19 @@ def _present(view: CycleView, longest_s: float) -> dict[str, admin_pb2.UserUsage
     """
     found: dict[str, admin_pb2.UserUsage] = {}
     for job, standing in view.jobs():
-        num_gpus = view.num_gpus(job)
-        service_s, gpu_s = _attained(view, job)
-        if service_s > longest_s:
-            gpu_s *= longest_s / service_s
-        user = found.setdefault(job.user, admin_pb2.UserUsage(user=job.user))
-        user.gpu_hours += gpu_s / 3600.0
-        if standing.role in _RUNNING:
-            user.jobs_running += 1
-            user.gpus_running += num_gpus
-        elif standing.role in _WAITING:
-            user.jobs_waiting += 1
-            user.gpus_waiting += num_gpus
+        with apart("usage", job.key.job_id):
+            num_gpus = view.num_gpus(job)
+            service_s, gpu_s = _attained(view, job)
+            if service_s > longest_s:
+                gpu_s *= longest_s / service_s
+            user = found.setdefault(job.user, admin_pb2.UserUsage(user=job.user))
+            user.gpu_hours += gpu_s / 3600.0
+            if standing.role in _RUNNING:
+                user.jobs_running += 1
+                user.gpus_running += num_gpus
+            elif standing.role in _WAITING:
+                user.jobs_waiting += 1
+                user.gpus_waiting += num_gpus
     return found
 
 

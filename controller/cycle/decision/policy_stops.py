@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from controller.base.apart import apart, each
 from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
@@ -81,7 +82,8 @@ class PolicyStops:
         )
         under_way = self._preemptions.open
         leaving += [job for job in running if leaves(job, under_way.get(job.raw_id or 0))]
-        return self._withheld.without(may) | {run for job in leaving if (run := run_of(job)) is not None}
+        runs = each("preemptible jobs", leaving, run_of, lambda job: job.key.job_id)
+        return self._withheld.without(may) | {run for run in runs if run is not None}
 
     def begin(
         self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
@@ -96,22 +98,24 @@ class PolicyStops:
         refused: dict[RunKey, tuple[SlurmJob, str]] = {}
         passed_over: set[JobKey] = set()
         for group in plan.groups:
-            to_stop = self._to_stop([stops[row] for row in group.rows], observation)
-            needed_by = None if group.needed_by is None else observation.rows[group.needed_by]
-            if needed_by is not None and to_stop and self._is_in_vain(needed_by, to_stop, policy, passed_over):
-                continue
-            found = self._refusals(to_stop, bounds, observation) or self._to_silent_nodes(to_stop, observation)
-            if not found and len(to_stop) <= bounds.left:
-                found = self._begin_all(to_stop, needed_by, bounds, observation, policy)
-                if needed_by is not None and to_stop and to_stop[0][0] not in found:
-                    self._beneficiaries.note(needed_by)
-            elif not found:
-                budget = settings.preemption_budget_per_hour
-                waiting = to_stop[0][1] if needed_by is None else needed_by
-                self._report_too_small(waiting, policy, len(to_stop), bounds.left, budget)
-                self._withheld.withhold([run for run, _, _ in to_stop], all_others=len(to_stop) <= budget)
-                if len(to_stop) <= budget:
-                    break
+            found: dict[RunKey, tuple[SlurmJob, str]] = {}
+            with apart("stops by policies", observation.rows[group.rows[0]].key.job_id if group.rows else ""):
+                to_stop = self._to_stop([stops[row] for row in group.rows], observation)
+                needed_by = None if group.needed_by is None else observation.rows[group.needed_by]
+                if needed_by is not None and to_stop and self._is_in_vain(needed_by, to_stop, policy, passed_over):
+                    continue
+                found = self._refusals(to_stop, bounds, observation) or self._to_silent_nodes(to_stop, observation)
+                if not found and len(to_stop) <= bounds.left:
+                    found = self._begin_all(to_stop, needed_by, bounds, observation, policy)
+                    if needed_by is not None and to_stop and to_stop[0][0] not in found:
+                        self._beneficiaries.note(needed_by)
+                elif not found:
+                    budget = settings.preemption_budget_per_hour
+                    waiting = to_stop[0][1] if needed_by is None else needed_by
+                    self._report_too_small(waiting, policy, len(to_stop), bounds.left, budget)
+                    self._withheld.withhold([run for run, _, _ in to_stop], all_others=len(to_stop) <= budget)
+                    if len(to_stop) <= budget:
+                        break
             refused |= found
         self.purposes.note(plan, observation)
         self._beneficiaries.pass_over(passed_over, now_s)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from controller.base.apart import apart
 from controller.cycle.room.capacity import Capacity, OnNode
 from controller.observe.observer import Observation
 from controller.slurm.client import SlurmJob
@@ -20,13 +21,14 @@ def occupants_of(observation: Observation) -> list[Occupant]:
     found = []
     for job in observation.snapshot.jobs:
         if job.phase.occupies_nodes:
-            shares = tuple(
-                OnNode(index[share.node], share.gpus, float(share.cpus), float(share.memory_mib))
-                for share in job.allocated
-                if share.node in index
-            )
-            if shares:
-                found.append((job, shares))
+            with apart("nodes of jobs", job.key.job_id):
+                shares = tuple(
+                    OnNode(index[share.node], share.gpus, float(share.cpus), float(share.memory_mib))
+                    for share in job.allocated
+                    if share.node in index
+                )
+                if shares:
+                    found.append((job, shares))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from controller.base.apart import apart
 from controller.cycle.decision.plan import Start
 from controller.cycle.room.capacity import Capacity, Need
 from controller.cycle.room.occupancy import free_capacity, occupants_of
@@ -58,7 +59,8 @@ class Cluster:
         """Candidates that a job of that QOS in that partition may take the place of."""
         occupants = occupants_of(observation)
         for job, shares in occupants:
-            self._sort_in(Candidate(job, shares), leaves)
+            with apart("Slurm's preemption", job.key.job_id):
+                self._sort_in(Candidate(job, shares), leaves)
         self.candidates.sort(key=lambda one: rules.order(one.job, self.partitions))
         self.capacity = free_capacity(observation, occupants)
         for start in starts:

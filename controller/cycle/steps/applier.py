@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+from controller.base.apart import apart, together_or_apart
 from controller.base.clock import Clock
 from controller.base.errors import SlurmError
 from controller.base.events import EventLog
@@ -45,6 +46,7 @@ _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
 _FRESH_S = 1.0
 """Age of a snapshot, seconds, from which jobs are read again before they are placed, and nodes before jobs are released there."""
+_STRANGE = Failure("it has a value that Headway does not understand")
 _NOT_REFUSED = Refusal("", 0.0, 0.0, 0)
 
 
@@ -87,8 +89,23 @@ class Applier:
         """Pin the jobs to the plan's nodes, and release those that were pinned: piece by piece, until a piece is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
         await self._verbs.starts.run(
-            by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy)
+            by_key, lambda keys: self._start_apart(observation, [by_key[key] for key in keys], policy)
         )
+
+    async def _start_apart(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
+        """Start the jobs of one piece; after an unexpected error, each alone. Returns those that could not be started."""
+        failed: dict[JobKey, Failure] = {}
+
+        async def start(some: Sequence[Start]) -> None:
+            failed.update(await self._start(observation, some, policy))
+
+        left_out = await together_or_apart("starts", starts, start, lambda one: observation.rows[one.row].key.job_id)
+        strange = {observation.rows[start.row].key: _STRANGE for start in left_out}
+        if strange:
+            await together_or_apart(
+                "starts", list(strange), lambda keys: self._pins_failed(observation, dict.fromkeys(keys, _STRANGE))
+            )
+        return failed | strange
 
     async def _start(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
         """Start the jobs of one piece, those without a change since the decision. Returns those that could not be started."""
@@ -98,18 +115,12 @@ class Applier:
 
     async def _start_unchanged(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
         """Start these jobs. Returns those that could not be started."""
-        self._set_sizes(observation, starts)
-        made = [self._as_slurm_takes_it(_pin(observation, start, self._ledger)) for start in starts]
-        pins = {pin.key: pin for pin in made}
-        for start, pin in zip(starts, pins.values(), strict=True):
-            self._remember(observation, start, pin, policy)
-        self._journal.save_jobs(self._ledger, pins)
+        pins, failed = self._prepare(observation, starts, policy)
         described = {key: _describe(pin) for key, pin in pins.items()}
-        failed = await self._verbs.pin(list(pins.values()), described)
-        failed = {
-            **failed,
-            **await self._on_unregistered_nodes(observation, [pins[key] for key in pins if key not in failed]),
-        }
+        if pins:
+            failed |= await self._verbs.pin(list(pins.values()), described)
+        placed = [pin for key, pin in pins.items() if key not in failed]
+        failed |= await self._on_unregistered_nodes(observation, placed)
         if failed:
             await self._pins_failed(observation, failed)
         pinned = [key for key in pins if key not in failed]
@@ -127,15 +138,33 @@ class Applier:
         await self._own_requests.undo_pins(_reasons("could not be released", _answered(unreleased)))
         return {**failed, **unreleased}
 
-    def _set_sizes(self, observation: Observation, starts: Sequence[Start]) -> None:
-        """Set the sizes that the policy has chosen for elastic jobs. They are saved with the pins.
+    def _prepare(
+        self, observation: Observation, starts: Sequence[Start], policy: str
+    ) -> tuple[dict[JobKey, Pin], dict[JobKey, Failure]]:
+        """Return the pins of these starts, which ledger and journal have now, and the jobs that led to an unexpected error."""
+        pins: dict[JobKey, Pin] = {}
+        for start in starts:
+            key = observation.rows[start.row].key
+            with apart("starts", key.job_id):
+                self._set_size(observation, start)
+                pin = self._as_slurm_takes_it(_pin(observation, start, self._ledger))
+                self._remember(observation, start, pin, policy)
+                pins[key] = pin
+        for key in self._journal.save_jobs(self._ledger, pins):
+            del pins[key]  # without its own request in the journal, no job is pinned
+            self._ledger.pins.pop(key, None)
+            self._ledger.originals.pop(key, None)
+        not_made = [key for start in starts if (key := observation.rows[start.row].key) not in pins]
+        return pins, dict.fromkeys(not_made, _STRANGE)
+
+    def _set_size(self, observation: Observation, start: Start) -> None:
+        """Set the size that the policy has chosen for an elastic job. It is saved with the pin.
 
         If such a job is not started, it waits in this size, and the policy may choose another one.
         """
         jobs, (least, most) = observation.state.jobs, observation.state.jobs.sizes
-        for start in starts:
-            if least[start.row] < most[start.row] and start.placement.num_gpus != jobs.num_gpus[start.row]:
-                self._ledger.set_size(observation.rows[start.row].key, start.placement.num_gpus)
+        if least[start.row] < most[start.row] and start.placement.num_gpus != jobs.num_gpus[start.row]:
+            self._ledger.set_size(observation.rows[start.row].key, start.placement.num_gpus)
 
     async def _overtaken(self, observation: Observation, jobs: Sequence[SlurmJob]) -> Failures:
         """Return the jobs that have changed since an old snapshot: the next cycle decides on them again."""
@@ -267,8 +296,9 @@ class Applier:
             else:
                 self._ledger.refusals.pop(key, None)
                 self._not_given_until.pop(key, None)
-                if is_hidden_later(jobs[key].request) and is_complete(jobs[key]):
-                    self._ledger.originals.setdefault(key, jobs[key].request)
+                with apart("jobs given to Slurm", key.job_id):
+                    if is_hidden_later(jobs[key].request) and is_complete(jobs[key]):
+                        self._ledger.originals.setdefault(key, jobs[key].request)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
         await self._verbs.unmark([key for key in keys if key not in failed], unless_held=True)
         await self._verbs.unmark([key for key in keys if key not in failed and jobs[key].has_pin_mark], PIN_MARK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from controller.base.apart import apart
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, SlurmJob
@@ -32,12 +33,14 @@ class PreemptionErrands:
                 paused = {row.key for row in stops if row.stage is Stage.SAVED}
                 failed = await self._verbs.requeue_hold(_reasons(stops), paused=paused)
                 for row in stops:
-                    self._preemptions.stopped(row, failed.get(row.key))
+                    with apart("preemptions", row.job_id):
+                        self._preemptions.stopped(row, failed.get(row.key))
                 done = len(failed) < len(stops)
             if signals:
                 failed = await self._verbs.signal(_reasons(signals), _USER_SIGNAL)
                 for row in signals:
-                    self._preemptions.signalled(row, failed.get(row.key))
+                    with apart("preemptions", row.job_id):
+                        self._preemptions.signalled(row, failed.get(row.key))
                 done = done or len(failed) < len(signals)
         finally:
             self._preemptions.orders_over()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 
 import structlog
 
+from controller.base.apart import LEFT_OUT
 from controller.base.clock import Clock
-from controller.base.errors import SlurmError
+from controller.base.errors import HeadwayError, SlurmError
 from controller.base.events import EventLog
 from controller.slurm.client import (
     HOLD_MARK,
@@ -116,7 +116,8 @@ class JournaledVerbs:
 
     async def pin(self, pins: Sequence[Pin], described: Mapping[JobKey, str]) -> Failures:
         """Bind held jobs to nodes, in one call."""
-        return await self._call("pin", described, lambda: self._client.pin(pins))
+        by_key = {pin.key: pin for pin in pins}
+        return await self._call("pin", described, lambda keys: self._client.pin([by_key[key] for key in keys]))
 
     def can_bind_gpus(self, pin: Pin) -> bool:
         """Return whether Slurm can be told which GPUs this job gets, as the pin names them."""
@@ -138,29 +139,44 @@ class JournaledVerbs:
 
         `paused`: see `SlurmClient.requeue_hold`.
         """
-        keys = list(why)
-        return await self._call("requeue_hold", why, lambda: self._client.requeue_hold(keys, paused=paused))
+        return await self._call("requeue_hold", why, lambda keys: self._client.requeue_hold(keys, paused=paused))
 
     async def signal(self, why: Mapping[JobKey, str], signal: str) -> Failures:
         """Send running jobs a signal, once."""
-        keys = list(why)
-        return await self._call("signal", why, lambda: self._client.signal(keys, signal))
+        return await self._call("signal", why, lambda keys: self._client.signal(keys, signal))
 
     async def _in_pieces(
         self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
     ) -> Failures:
         """Make as many calls to Slurm as are needed; after one that is not answered, the others are not made."""
         failures = await self._pieces[verb].run(
-            details, lambda piece: self._journaled(verb, {key: details[key] for key in piece}, partial(call, piece))
+            details, lambda piece: self._journaled(verb, {key: details[key] for key in piece}, call)
         )
         self._count(details, failures)
         return failures
 
     async def _call(
-        self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
     ) -> Failures:
         failures = await self._journaled(verb, details, call)
         self._count(details, failures)
+        return failures
+
+    async def _one_by_one(
+        self, verb: str, keys: list[JobKey], call: Callable[[list[JobKey]], Awaitable[Failures]], error: Exception
+    ) -> Failures:
+        """Repeat a call that ended in an unexpected error for each job alone, which is harmless. The job that leads to it fails."""
+        LEFT_OUT.note(f"calls to Slurm: {verb}", keys[0].job_id, error)
+        failures: dict[JobKey, Failure] = {}
+        for key in keys:
+            try:
+                failures |= await call([key]) if len(keys) > 1 else dict.fromkeys(keys, _not_called(error))
+            except SlurmError as away:
+                failures[key] = Failure(str(away), FailureReason.UNAVAILABLE)
+            except HeadwayError:
+                raise
+            except Exception as own:  # noqa: BLE001 - see above
+                failures[key] = _not_called(own)
         return failures
 
     def _count(self, details: Mapping[JobKey, str], failures: Failures) -> None:
@@ -176,15 +192,19 @@ class JournaledVerbs:
             self._refused_jobs.add(key.job_id)
 
     async def _journaled(
-        self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
     ) -> Failures:
         """Make one call, with its intent and its outcome. If slurmctld does not answer, every job of the call has failed."""
         self._before_change()
         numbers = self._journal.begin(verb, details, self._clock.now())
         try:
-            failures = await call()
+            failures = await call(list(details))
         except SlurmError as error:  # slurmctld is away, or its answer is not understood: the change may have been made
             failures = {key: Failure(str(error), FailureReason.UNAVAILABLE) for key in details}
+        except HeadwayError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one job must not stop all others
+            failures = await self._one_by_one(verb, list(details), call, error)
         self._journal.finish(numbers, details, failures, self._clock.now())
         if any(key not in failures for key in details):
             self._progress()
@@ -195,3 +215,7 @@ class JournaledVerbs:
             log.warning("slurm_refused", verb=verb, job=key.job_id, reason=failure.message)
             self._events.add("error", key.job_id, f"{verb}: {failure.message}")
         return failures
+
+
+def _not_called(error: Exception) -> Failure:
+    return Failure(f"Headway does not understand one of its values ({type(error).__name__})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from controller.base.apart import apart, those
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 from controller.slurm.left_jobs import is_requeued_with_nodes
 from controller.state.identity import may_be_same
@@ -23,15 +24,18 @@ def own_requests(jobs: Iterable[SlurmJob], placed: Placed) -> dict[JobKey, Resou
 
     A job whose user named the same nodes is not among them.
     """
-    waiting = [job for job in jobs if is_requeued_with_nodes(job)]
+    waiting = those("requeued jobs of the watchdog", jobs, is_requeued_with_nodes, lambda job: job.key.job_id)
     formers = _newest({job.key.job_id for job in waiting}, placed)
     found = {}
     for job in waiting:
         former = formers.get(job.key.job_id)
         if former is not None and former.submit_time_s <= job.key.submit_time_s:
             original, pin = placed[former]
-            if _is_bound(job, original, pin) and may_be_same(job, former, Ledger({former: original}, {former: pin})):
-                found[job.key] = original
+            with apart("requeued jobs of the watchdog", job.key.job_id):
+                if _is_bound(job, original, pin) and may_be_same(
+                    job, former, Ledger({former: original}, {former: pin})
+                ):
+                    found[job.key] = original
     return found
 
 

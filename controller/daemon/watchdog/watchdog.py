@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from controller.base.apart import LEFT_OUT, apart, those
 from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError, TurnLostError
 from controller.base.lease import is_stale, read_lease
@@ -76,8 +77,8 @@ class WatchdogReport:
     still_held: tuple[JobKey, ...] = ()
     """Jobs held by Headway that could not be released; the next check tries again."""
     left_out: int = 0
-    """Number of jobs with a mark of ours that were too many for this check, and of jobs that users' texts put in doubt and that
-    were not read (`SlurmSnapshot.unread`); the next check draws again."""
+    """Number of jobs with a mark of ours that were too many for this check, of jobs that users' texts put in doubt and that were
+    not read (`SlurmSnapshot.unread`), and of unexpected errors that concerned one job; the next check tries again."""
 
     @property
     def complete(self) -> bool:
@@ -126,20 +127,21 @@ class Watchdog:
         async with self._turn.taken():
             if not self._stale_now():
                 return WatchdogReport(away=False)
-            read_s = self._clock.monotonic()
+            read_s, errors = self._clock.monotonic(), LEFT_OUT.number
             snapshot = await self._client.snapshot()
             jobs, left_out = snapshot.jobs, snapshot.left_out + len(snapshot.unread)
-            held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
-            await self._finish_releases([job for job in jobs if is_released(job)])
+            held = _those(jobs, is_held_by_headway) + self._between_hands(jobs)
+            await self._finish_releases(_those(jobs, is_released))
         released, back = await self._release_held(held, read_s)
         bound: list[SlurmJob] = []
-        if not back and (requeued := [job for job in jobs if is_requeued_with_nodes(job)]):
+        if not back and (requeued := _those(jobs, is_requeued_with_nodes)):
             bound, more, back = await self._unbind(requeued)
             released += more
         if back:
             return WatchdogReport(away=False, released=tuple(released))
         done = set(released)
         still = await self._still_held([job.key for job in (*held, *bound) if job.key not in done])
+        left_out += LEFT_OUT.number - errors
         if still:
             log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
         return WatchdogReport(away=True, released=tuple(released), still_held=still, left_out=left_out)
@@ -165,23 +167,26 @@ class Watchdog:
         bound: list[SlurmJob] = []
         released: list[JobKey] = []
         for start in range(0, len(waiting), self._batch):
-            try:
-                async with self._turn.taken():
-                    if not self._stale_now():
-                        return bound, released, True
-                    # They were read before other jobs were released, so they are read again.
-                    jobs = await self._client.read(waiting[start : start + self._batch])
-                    requests = own_requests(jobs.values(), placed or {})
-                    failures = await self._client.hold(list(requests)) if requests else {}
-            except TurnLostError as error:
-                log.info("controller_changes_jobs", reason=str(error), effect="the next check looks at the jobs again")
-                return bound, released, True
-            batch = [jobs[key] for key in requests if key not in failures]
-            bound += batch
-            more, back = await self._release_all(batch, -math.inf, requests)
-            released += more
-            if back:
-                return bound, released, True
+            with apart("requeued jobs of the watchdog", waiting[start].job_id):
+                try:
+                    async with self._turn.taken():
+                        if not self._stale_now():
+                            return bound, released, True
+                        # They were read before other jobs were released, so they are read again.
+                        jobs = await self._client.read(waiting[start : start + self._batch])
+                        requests = own_requests(jobs.values(), placed or {})
+                        failures = await self._client.hold(list(requests)) if requests else {}
+                except TurnLostError as error:
+                    log.info(
+                        "controller_changes_jobs", reason=str(error), effect="the next check looks at the jobs again"
+                    )
+                    return bound, released, True
+                batch = [jobs[key] for key in requests if key not in failures]
+                bound += batch
+                more, back = await self._release_all(batch, -math.inf, requests)
+                released += more
+                if back:
+                    return bound, released, True
         return bound, released, False
 
     async def _release_all(
@@ -333,7 +338,7 @@ class Watchdog:
 
     def _between_hands(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
         """Return the jobs that a controller left with both marks, if the folder shows which mark is true."""
-        found = [job for job in jobs if is_between_hands(job)]
+        found = _those(jobs, is_between_hands)
         if not found or self._holds is None:
             return []
         holds = self._holds.read()
@@ -407,7 +412,12 @@ class Watchdog:
         if not keys:
             return ()
         found = await self._client.read(keys)
-        return tuple(key for key in keys if key in found and is_held_by_headway(found[key]))
+        return tuple(job.key for job in _those([found[key] for key in keys if key in found], is_held_by_headway))
+
+
+def _those(jobs: Iterable[SlurmJob], test: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
+    """Return the jobs for which the test is true. One that leads to an unexpected error counts as left out."""
+    return those("jobs of the watchdog", jobs, test, lambda job: job.key.job_id)
 
 
 def _few(keys: Iterable[JobKey]) -> list[str]:

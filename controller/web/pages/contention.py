@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headway_client import Queue, QueueEntry
 
+from controller.base.apart import apart
 from controller.web.pages.placements import parse
 
 SHOWN = 200
@@ -38,7 +39,8 @@ def pairs(queue: Queue) -> list[Pair]:
             key = tuple(sorted((entry.job_id, other)))
             if key not in found:
                 second = by_id.get(other)
-                found[key] = Pair(entry, other, second, None if second is None else _shared_nodes(entry, second))
+                with apart("rows of web pages", entry.job_id):
+                    found[key] = Pair(entry, other, second, None if second is None else _shared_nodes(entry, second))
     return sorted(found.values(), key=lambda pair: -pair.worst)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headway_client import NodeUse, Queue, QueueEntry, Status
 
+from controller.base.apart import apart
 from controller.web.pages.placements import by_node, colour
 
 MOST_SHARE = 16
@@ -55,7 +56,8 @@ def racks(status: Status, queue: Queue) -> list[Rack]:
     jobs = by_node(queue.entries)
     found: dict[str, list[NodeBox]] = {}
     for node in sorted(status.nodes, key=lambda node: _natural(node.name)):
-        found.setdefault(node.rack, []).append(NodeBox(node, _shares(node, jobs)))
+        with apart("rows of web pages", node.name):
+            found.setdefault(node.rack, []).append(NodeBox(node, _shares(node, jobs)))
     names = sorted(found, key=lambda name: (not name, _natural(name)))
     return [_rack(name, found[name]) for name in names]
 

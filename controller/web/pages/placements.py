@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from headway_client import QueueEntry
 
+from controller.base.apart import apart
+
 COLOURS = 12
 """Number of colours in static/style.css."""
 
@@ -27,8 +29,9 @@ def by_node(entries: Iterable[QueueEntry]) -> dict[str, list[tuple[QueueEntry, i
     """Return the jobs on each node, with their GPUs there."""
     found: dict[str, list[tuple[QueueEntry, int]]] = defaultdict(list)
     for entry in entries:
-        for node, gpus in parse(entry.placement):
-            found[node].append((entry, gpus))
+        with apart("rows of web pages", entry.job_id):
+            for node, gpus in parse(entry.placement):
+                found[node].append((entry, gpus))
     return found
 
 

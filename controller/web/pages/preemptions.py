@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from headway_client import PreemptionList, PreemptionRecord
 
+from controller.base.apart import each
+
 SHOWN = 200
 
 
@@ -33,7 +35,8 @@ class Outcomes:
 
 def rows(found: PreemptionList) -> list[Preempted]:
     """Return the newest preemptions."""
-    return [Preempted(record, cost_s(record)) for record in found.preemptions[:SHOWN]]
+    newest = found.preemptions[:SHOWN]
+    return each("rows of web pages", newest, lambda one: Preempted(one, cost_s(one)), lambda one: one.job_id)
 
 
 def outcomes(found: PreemptionList) -> list[Outcomes]:

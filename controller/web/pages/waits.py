@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headway_client import Queue, QueueEntry, SizeWaits
 
+from controller.base.apart import apart
 from controller.base.job_sizes import SIZES, quantile, size_class
 
 _NONE = SizeWaits()
@@ -34,7 +35,8 @@ def wait_rows(queue: Queue, ended: Sequence[SizeWaits] = ()) -> list[WaitRow]:
     found: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for entry in queue.entries:
         if entry.num_gpus and (entry.state == "running" or _waits(entry)):
-            found[size_class(entry.num_gpus)][_waits(entry)].append(entry.wait_s)
+            with apart("rows of web pages", entry.job_id):
+                found[size_class(entry.num_gpus)][_waits(entry)].append(entry.wait_s)
     past = {size_class(waits.most_gpus) if waits.most_gpus else len(SIZES): waits for waits in ended}
     return [_row(size, past.get(size, _NONE), *found[size]) for size in sorted(found.keys() | past.keys())]
 

@@ -106,7 +106,10 @@ def _with_estimates(state: ClusterState) -> list[float]:
 
 
 class _UnsentBytes:
-    """Bytes that each job has still to reduce, worked out when asked for: bytes of a step x steps left at its best placement."""
+    """Bytes that each job has still to reduce, worked out when asked for: bytes of a step x steps left at its best placement.
+
+    Bound: lives for one decision.
+    """
 
     def __init__(self, state: ClusterState, network: NetworkLinks) -> None:
         self._gpus = state.jobs.num_gpus
@@ -131,6 +134,8 @@ class _LeastWork:
 
     Invariant: `_work[n]` is the remaining seconds x GPUs on node n of all jobs that stay or were placed. `_least` has, for each
     class of jobs, a heap with every node that has room for a GPU of one, by its work or less: work only grows.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, remaining_s: list[float], k: int, staying: Mapping[int, Placement]) -> None:
@@ -182,6 +187,8 @@ class _AdaDual:
     """The jobs on each link, and the rule by which others may join them.
 
     Invariant: `_users[l]` are the jobs of several nodes that use link l.
+
+    Bound: lives for one decision.
     """
 
     network: NetworkLinks

@@ -125,6 +125,8 @@ class _Selection:
 
     Invariants: `_selected` is what they leave; `_beside` is that less the running jobs that have not been stopped or selected yet.
     So whatever fits in `_beside` stops no job, and what fits in `_selected` stops only jobs later in the order.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, state: ClusterState, order: list[int], idle: Capacity) -> None:

@@ -123,7 +123,7 @@ def by_product(rooms: list[Room], gpus: int, slowness: list[float], penalty: flo
 
 @dataclass
 class _Bins:
-    """Slowness of nodes, in bins; one list for each sensitivity."""
+    """Slowness of nodes, in bins; one list for each sensitivity. Bound: lives for one decision."""
 
     state: ClusterState
     _known: dict[float, list[float]] = field(default_factory=dict, init=False)

@@ -141,6 +141,7 @@ class Sched2Dsif:
         self._window = whole("window", window, least=0)
         self._max_delays = whole("max_delays", max_delays, least=0)
         self._delays: dict[str, list[float]] = {}
+        """Instants at which each job was delayed. Bound: the waiting jobs, each with `max_delays` instants."""
 
     def fork(self) -> Self:
         """Return a copy that counts delays of its own."""

@@ -48,6 +48,7 @@ class Evolution:
 
         mean, deviation, step = self._first
         self._costs: list[Floats] = []
+        """Relative costs of each round. Bound: the rounds of one search."""
         self._drawn: list[Floats] = []
         options = {
             "CMA_stds": deviation,

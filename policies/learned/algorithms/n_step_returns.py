@@ -45,6 +45,7 @@ class NStepReturns:
         self._shown = shown
         self._dtype = dtype
         self._open: list[_Open] = []
+        """Bound: `steps`."""
 
     def step(
         self,

@@ -60,6 +60,7 @@ class PrioritizedReplay:
             )
         self.capacity = capacity
         self._columns: dict[str, npt.NDArray[Any]] = {}
+        """Bound: the columns of a row, each of `capacity` rows."""
         self._count = 0
         self._next = 0
         self._rng = np.random.default_rng(seed)

@@ -97,8 +97,10 @@ class Collector:
         self._elapsed = np.zeros(shape)
         self._actions = np.zeros((steps, *(envs.action_space.shape or ())), dtype=envs.action_space.dtype)
         self._observations: dict[str, Array] = {}
+        """Bound: the names of an observation."""
         self._all_masks: Flags | None = None
         self._extras: dict[str, Array] = {}
+        """Bound: the names that the recipe collects, each of `steps` steps."""
         self._seen: Observations | None = None
         self._masks: Flags | None = None
         self._episode_rewards = np.zeros(envs.num_envs)

@@ -146,6 +146,8 @@ class AgentView:
     """A cluster state during one decision of an agent: time stands still, and jobs start one by one.
 
     Invariant: `array`, `mask` and `candidates` are those of the environment in which the same jobs run and wait.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, encoding: Encoding, state: ClusterState) -> None:

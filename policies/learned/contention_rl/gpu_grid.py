@@ -29,6 +29,8 @@ class GpuGrid:
     exactly when node n is up and has x or more free, for x from 1 on (`at_least[0]`: all nodes); a cell of the left half holds the
     values of a job, zeros for a free GPU, ABSENT for an absent one. The jobs of a node stand from the left on, by start and then by
     submission: the array depends on the running jobs, their nodes and start times, and not on earlier jobs.
+
+    Bound: its GPUs, and the jobs on them.
     """
 
     def __init__(self, gpus: Sequence[int], depth: int, width: int | None = None) -> None:

@@ -64,6 +64,7 @@ class PlacementActions(ABC, Generic[JobT]):
         self._grid = grid
         self._counts = counts
         self._spreads: dict[int, tuple[Spread, ...]] = {}
+        """Bound: the numbers of GPUs that jobs may ask for here."""
 
     def spreads(self, gpus: int) -> tuple[Spread, ...]:
         """Return the spreads of so many GPUs on the whole cluster."""

@@ -61,7 +61,7 @@ def powers(nodes: int) -> tuple[int, ...]:
 
 
 class NodeLists:
-    """All lists of nodes that an action may name, by length and then in order."""
+    """All lists of nodes that an action may name, by length and then in order. Bound: `_MOST_CACHED` masks of each kind."""
 
     def __init__(self, nodes: int, counts: Sequence[int]) -> None:
         """Make all lists. Raises EncoderError where there are too many."""

@@ -31,6 +31,8 @@ class AgentShares:
     Invariant: a division is the agent's own, task by task, until the decision has had `MOST_INFERENCES`. A division after those
     keeps the agent's last sizes, and gives what jobs without a placement leave to others in the size that they ask for, in order of
     submission. The agent's answers for a batch are kept: a batch that begins with the same jobs and free GPUs is not asked again.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, network: Logits, columns: StateColumns, state: ClusterState, slot_s: float) -> None:

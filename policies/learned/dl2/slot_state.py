@@ -27,6 +27,8 @@ class SlotState:
     """Sizes that the jobs of one batch have in this slot, and the state that shows them.
 
     Invariant: `free` is what the sizes leave of the GPUs.
+
+    Bound: lives for one slot.
     """
 
     def __init__(

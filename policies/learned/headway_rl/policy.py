@@ -73,6 +73,7 @@ class HeadwayRl(Guarded):
         is_alone = not switch("guard", guard) or isinstance(weights, ValueFunction)
         self._guard = shadow_guard_of(None if is_alone else Unlimited())
         self._trained: TrainedRange = {}
+        """Bound: the columns of the training's states."""
         if choice("values", values, (LEARNED, START)) == START:
             weights = initial_rule()
         if isinstance(weights, ValueFunction):

@@ -40,7 +40,7 @@ class Terms:
 
 @dataclass(slots=True)
 class Assignment:
-    """An assignment of jobs to nodes. Invariant: `total` is the value of `placed`, which fits."""
+    """An assignment of jobs to nodes. Invariant: `total` is the value of `placed`, which fits. Bound: the jobs of one state."""
 
     placed: dict[int, Placement] = field(default_factory=dict)
     effects: dict[int, Effect] = field(default_factory=dict)
@@ -53,7 +53,10 @@ class Assignment:
 @dataclass(slots=True)
 class _Draft:
     """An assignment under construction. Jobs that found no placement, or gained too little, are not tried again: free GPUs only
-    decrease, and sharing only increases."""
+    decrease, and sharing only increases.
+
+    Bound: lives for one decision.
+    """
 
     capacity: Capacity
     model: ContentionModel

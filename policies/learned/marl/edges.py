@@ -21,7 +21,7 @@ _TIERS = 5.0
 
 @dataclass
 class Edges:
-    """Edges in the order in which they were added."""
+    """Edges in the order in which they were added. Bound: lives while one graph is made."""
 
     ends: list[tuple[int, int]] = field(default_factory=list)
     gbs: list[float] = field(default_factory=list)

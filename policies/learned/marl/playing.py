@@ -70,7 +70,10 @@ def joined(parts: Sequence[Decisions]) -> Decisions:
 
 
 class Messages:
-    """The vectors that schedulers of several environments sent. Invariant: `vectors[e, s]` is of the observation in `_seen`."""
+    """The vectors that schedulers of several environments sent. Invariant: `vectors[e, s]` is of the observation in `_seen`.
+
+    Bound: the parts of an observation.
+    """
 
     def __init__(self, network: MarlNetwork, envs: int) -> None:
         self._network = network
@@ -150,7 +153,7 @@ class Player:
 
 
 class _Episode:
-    """The decisions of one episode so far."""
+    """The decisions of one episode so far. Bound: the decisions of one episode."""
 
     def __init__(self) -> None:
         self._own: dict[str, list[Array]] = {}

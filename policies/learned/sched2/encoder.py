@@ -115,6 +115,8 @@ class AgentView:
     """A cluster state during one decision of an agent: time stands still, and jobs start one by one.
 
     Invariant: `array()`, `mask()` and `candidates` are those of the environment in which the same jobs run and wait.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, encoding: Encoding, state: ClusterState) -> None:
@@ -251,7 +253,7 @@ class _Cells:
 
 
 class _Times:
-    """Remaining times of jobs under different placements."""
+    """Remaining times of jobs under different placements. Bound: lives for one decision."""
 
     def __init__(self, state: ClusterState, usual_h: float) -> None:
         left = state.remaining_s / HOUR_S

@@ -24,6 +24,7 @@ class ShadowNodes:
         self.names = state.nodes.names
         self._size = _sizes(state).tolist()
         self._free = self._size.copy()
+        """Bound: the nodes."""
         self._levels = _levels(self._free, self._size)
 
     def fork(self) -> Self:

@@ -18,6 +18,9 @@ from policies.learned.shadow.nodes import Place, ShadowNodes
 from policies.model import ClusterState, FloatColumn
 from policies.placement.requests import Parts, Request, Requests
 
+_LEAST_KEPT = 100
+"""Number of kinds, and of ends that are no longer true, from which on they are forgotten."""
+
 
 @dataclass(slots=True)
 class ShadowJob:
@@ -45,9 +48,14 @@ class ShadowQueue:
         self.time_s = state.time_s
         self.nodes = ShadowNodes(state)
         self._jobs: dict[str, ShadowJob] = {}
+        """Bound: the jobs that have not ended in the shadow; it is dropped, and begins anew, with other nodes."""
         self._waiting: dict[str, None] = {}
+        """Bound: `_jobs`."""
         self._ends: list[tuple[float, str]] = []
+        """Heap of the ends of running jobs, with some that are no longer true. Bound: `_LEAST_KEPT`, or twice `_jobs`."""
         self._kinds: dict[tuple[object, ...], int] = {}
+        """Numbers of the kinds of jobs. Bound: `_LEAST_KEPT`, or twice the waiting jobs."""
+        self._next_kind = 0
         requests, jobs, offsets = Requests(state), state.jobs, state.jobs.placement_offset.tolist()
         for row, name in enumerate(jobs.ids):
             job = self._job(requests, row, float(expected_s[row]), _served_s(state, row))
@@ -83,6 +91,7 @@ class ShadowQueue:
             total_s += len(self._jobs) * (then_s - self.time_s)
             self.time_s = then_s
             if at_s > time_s:
+                self._forget_kinds()
                 return total_s
             ended = self._end(at_s)
             before = place
@@ -93,6 +102,12 @@ class ShadowQueue:
                 place += 1
             if ended or place > before:
                 self._fill()
+
+    def _forget_kinds(self) -> None:
+        """Forget the kinds of past jobs: nodes that come and go, and reservations, make new ones over months."""
+        if len(self._kinds) > max(_LEAST_KEPT, 2 * len(self._waiting)):
+            waiting = (self._jobs[name] for name in self._waiting)
+            self._kinds = {(job.parts, job.nodes): job.key for job in waiting}
 
     def arriving(self, requests: Requests, row: int, expected_s: float) -> ShadowJob:
         """Return the job of that row, which has just been submitted."""
@@ -142,7 +157,11 @@ class ShadowQueue:
         return ShadowJob(key, request.parts, request.nodes, request.gpus, max(expected_s, served_s), served_s)
 
     def _key(self, request: Request) -> int:
-        return self._kinds.setdefault((request.parts, request.nodes), len(self._kinds))
+        kind = request.parts, request.nodes
+        if kind not in self._kinds:
+            self._kinds[kind] = self._next_kind
+            self._next_kind += 1
+        return self._kinds[kind]
 
     def _run(self, name: str, job: ShadowJob) -> None:
         """Let a job that has GPUs run to its end from now on, or go on to another end."""
@@ -150,13 +169,20 @@ class ShadowQueue:
             job.start_s = self.time_s
         job.end_s = max(job.start_s + job.expected_s - job.served_s, self.time_s)
         heapq.heappush(self._ends, (job.end_s, name))
+        if len(self._ends) > max(_LEAST_KEPT, 2 * len(self._jobs)):
+            # Ends of jobs that ran for longer than expected lie at the bottom of the heap, where nothing drops them.
+            self._ends = [(end_s, name) for end_s, name in set(self._ends) if self._is_true(end_s, name)]
+            heapq.heapify(self._ends)
+
+    def _is_true(self, end_s: float, name: str) -> bool:
+        job = self._jobs.get(name)
+        return job is not None and job.end_s == end_s
 
     def _next_end_s(self) -> float:
         """Return the next end of a job; entries of the heap that are no longer true are dropped."""
         while self._ends:
             end_s, name = self._ends[0]
-            job = self._jobs.get(name)
-            if job is not None and job.end_s == end_s:
+            if self._is_true(end_s, name):
                 return end_s
             heapq.heappop(self._ends)
         return math.inf

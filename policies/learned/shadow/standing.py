@@ -45,6 +45,7 @@ class Standing:
         self._spared_s = spared_s
         self._queue: ShadowQueue | None = None
         self._seen: dict[str, _Seen] = {}
+        """Bound: the jobs of the last state."""
         self.own_s = self.rule_s = 0.0
         """Seconds that jobs were there, summed up, on the cluster and in the shadow; older ones count less."""
         self._here = 0

@@ -130,6 +130,7 @@ class Environments(VecEnv):
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self._envs = envs
         self._first_seeds: list[int] = []
+        """Bound: the environments."""
         self._actions: Any = None
         self.elapsed = np.ones(envs.num_envs)
         """Duration of the last step in each environment, in its own unit; 1 where it reports none."""

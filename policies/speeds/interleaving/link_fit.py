@@ -18,6 +18,8 @@ class LinkFit:
 
     Invariants: `_users[l]` are the jobs on link l, each with the GB/s that it takes while it sends without others; `_links[j]` are
     the links of job j, and `_patterns[j]` is when it sends.
+
+    Bound: the jobs that it has, and the links.
     """
 
     def __init__(self, state: ClusterState, staying: Mapping[int, Placement]) -> None:

@@ -11,6 +11,7 @@ from tests.campaign.plot.faults import FAULTS
 from tests.campaign.plot.other_processes import ARGUMENTS as OTHER_PROCESSES
 from tests.campaign.plot.other_processes import with_other_processes
 from tests.campaign.plot.story import JobSpec, Step, Story
+from tests.campaign.plot.texts import partition_of, users_of, with_texts
 
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5
@@ -55,7 +56,13 @@ def make_story(seed: int) -> Story:
     steps = with_other_processes(random.Random(f"headway other processes {seed}"), nodes, steps)
     steps = _with_changes_of_users(random.Random(f"headway changes of users {seed}"), steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
-    return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
+    texts = random.Random(f"headway texts {seed}")
+    partition, users = partition_of(texts), users_of(texts, dict.fromkeys((*_USERS, _ALONE)))
+    steps = with_texts(texts, steps, users)
+    limits = {users.get(user, user): most for user, most in limits.items()}
+    return Story(
+        seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once, partition=partition
+    )
 
 
 def _with_later_faults(chance: random.Random, nodes: int, steps: list[Step]) -> list[Step]:

@@ -208,12 +208,12 @@ def undrain(cluster: Cluster, node: str) -> None:
 
 def partition_down(cluster: Cluster) -> None:
     """scontrol update partitionname=dl state=down."""
-    cluster.slurm.set_partition("dl", up=False)
+    cluster.slurm.set_partition(cluster.story.partition, up=False)
 
 
 def partition_up(cluster: Cluster) -> None:
     """scontrol update partitionname=dl state=up."""
-    cluster.slurm.set_partition("dl", up=True)
+    cluster.slurm.set_partition(cluster.story.partition, up=True)
 
 
 def restart_controller(cluster: Cluster) -> None:

@@ -43,6 +43,9 @@ class JobSpec:
     """Nodes on which Slurm refuses it, whatever is free there."""
     free_choice_only: bool = False
     user: str = "alice"
+    name: str = "train"
+    comment: str = ""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Story:
     """Users whom Slurm allows so many GPUs at a time."""
     most_at_once: int = 0
     """Jobs that slurmctld can change within the time limit of a call; 0 = any number."""
+    partition: str = "dl"
+    """Headway's partition."""
 
     def with_steps(self, steps: tuple[Step, ...]) -> Story:
         """Return the same story with other steps."""

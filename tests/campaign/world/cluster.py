@@ -37,6 +37,7 @@ from policies.serving.runtime.tasks.supervise import Tasks
 from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
+from tests.campaign.world.answers import answers_of
 from tests.campaign.world.client import StoryClient
 from tests.campaign.world.description import description_of, submission_of
 from tests.campaign.world.fleet import Fleet
@@ -64,7 +65,7 @@ class Cluster:
         self.model = Model(self.slurm_clock.monotonic)
         self.model.features = {name: frozenset({"fast"} if name in {"n1", "n2"} else set()) for name in names}
         values: dict[str, Any] = {
-            "partitions": ("dl",),
+            "partitions": (story.partition,),
             "runtime_dir": folder,
             "state_dir": folder / "state",
             "stale_after_s": STALE_AFTER_S,
@@ -257,6 +258,7 @@ class Cluster:
             )
             stack.callback(self.fleet.detach)
             self.controller = controller
+            controller.listeners.append(answers_of(controller))
             await controller.run(wake, Notifier({}))
 
     def _controller_died(self) -> None:
@@ -360,7 +362,7 @@ class Cluster:
 
     def submit(self, spec: JobSpec) -> None:
         """sbatch. Raises SlurmError."""
-        keys = self.slurm.submit_all(submission_of(spec, self.ids, self.slurm_clock.now()))
+        keys = self.slurm.submit_all(submission_of(spec, self.ids, self.slurm_clock.now(), self.story.partition))
         after = [(kind, job_id) for kind, label in spec.after for job_id in self.jobs_of(label)]
         self.ids[spec.label] = [key.job_id for key in keys]
         for key in keys:

@@ -15,8 +15,8 @@ from controller.slurm.embedded import (
 from tests.campaign.plot.story import JobSpec, Story
 
 
-def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> Submission:
-    """Return the sbatch command of a step."""
+def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float, partition: str = "dl") -> Submission:
+    """Return the sbatch command of a step. `partition`: Headway's."""
     if spec.gpus_in_all is not None:
         asked = sbatch_request(gpus=spec.gpus_in_all, nodes=(spec.nodes, spec.most_nodes or spec.nodes))
     else:
@@ -27,7 +27,9 @@ def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> 
         request=asked,
         duration_s=spec.duration_s,
         user=spec.user,
-        partition="dl" if spec.managed else "other",
+        name=spec.name,
+        account=spec.account,
+        partition=partition if spec.managed else "other",
         time_limit_s=spec.time_limit_s,
         hold=spec.hold,
         begin_time_s=None if spec.begin_in_s is None else now_s + spec.begin_in_s,
@@ -37,7 +39,7 @@ def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> 
         features=spec.feature,
         requeue=spec.requeue,
         exit_code=spec.exit_code,
-        comment="headway=preemptible" if spec.preemptible else "",
+        comment=" ".join(filter(None, (spec.comment, "headway=preemptible" if spec.preemptible else ""))),
         traps=frozenset(traps | ({"USR1"} if spec.preemptible else set())),
         unfit_nodes=frozenset(spec.unfit),
         free_choice_only=spec.free_choice_only,
@@ -52,7 +54,7 @@ def description_of(story: Story, names: list[str], limits: Mapping[str, int]) ->
         kinds.append(NodeDescription(names=",".join(others), gpus=story.gpus))
     return ClusterDescription(
         nodes=tuple(kinds),
-        partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")),
+        partitions=(PartitionDescription(name=story.partition), PartitionDescription(name="other")),
         limits=tuple(GpuLimit(user=user, gpus=gpus) for user, gpus in limits.items()),
         delays={"call_s": 0.01, "requeue_s": 5.0, "min_job_age_s": 60.0},  # type: ignore[arg-type]
     )

@@ -119,7 +119,7 @@ class History:
         """Latest end of a job, Unix time."""
         self._recent: deque[tuple[str, float]] = deque(maxlen=limits.jobs)
         self._ends: set[tuple[str, float]] = set()
-        """Id and end of these recent records: an outcome that is reported twice is recorded once."""
+        """Id and end of these recent records: an outcome that is reported twice is recorded once. Bound: `limits.jobs`."""
         self._stamp: _Stamp | None = None
         """The file after the last write of this object."""
 

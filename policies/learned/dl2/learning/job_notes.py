@@ -36,11 +36,11 @@ class _Note:
     service_s: float = 0.0
     """Its service then."""
     seconds: dict[int, float] = field(default_factory=dict)
-    """Service by size, up to then."""
+    """Service by size, up to then. Bound: the sizes that the job has had."""
     progress: float = math.nan
     """Share of its training that it had made then, by its reported steps; NaN: none were reported yet."""
     shares: dict[int, float] = field(default_factory=dict)
-    """The part of it by size."""
+    """The part of it by size. Bound: the same."""
 
 
 class JobNotes:
@@ -48,6 +48,7 @@ class JobNotes:
 
     def __init__(self) -> None:
         self._notes: OrderedDict[str, _Note] = OrderedDict()
+        """Bound: `_MOST`."""
 
     def __len__(self) -> int:
         return len(self._notes)

@@ -81,6 +81,7 @@ class ContinuedLearning:
         """True if the last attempt compared the copy that has learned from rewards."""
         self._states: deque[tuple[ClusterState, tuple[Step, ...]]] = deque(maxlen=_MOST_STATES)
         self._outcomes: deque[Outcome] = deque()
+        """Bound: `_MOST_OUTCOMES`."""
         self._refused = 0
         self._shape = ""
         self._is_open = False

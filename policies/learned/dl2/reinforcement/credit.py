@@ -28,7 +28,7 @@ NO_JOB = -1
 
 @dataclass
 class Slot:
-    """The steps of one slot of an environment."""
+    """The steps of one slot of an environment. Bound: the actions of one slot."""
 
     states: list[States] = field(default_factory=list)
     masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)

@@ -32,7 +32,7 @@ _LOSSES = ("policy_loss", "value_loss", "entropy", "kl")
 
 @dataclass
 class Episode:
-    """The slots of an episode. Invariant: all of `slots` have run to their end."""
+    """The slots of an episode. Invariant: all of `slots` have run to their end. Bound: the slots of one episode."""
 
     slots: list[Slot] = field(default_factory=list)
     cut: Slot | None = None

@@ -168,7 +168,7 @@ class SlotLearning:
 
 
 class _Slot:
-    """The samples of a slot that has not ended."""
+    """The samples of a slot that has not ended. Bound: the actions of one slot."""
 
     def __init__(self) -> None:
         self._states: list[States] = []

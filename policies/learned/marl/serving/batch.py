@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
 @dataclass
 class Gang:
-    """Where the tasks of one job are so far, by node."""
+    """Where the tasks of one job are so far, by node. Bound: the tasks of the job."""
 
     left: int
     """Tasks that are not placed."""
@@ -52,7 +52,10 @@ class Gang:
 
 class Batch:
     """Invariants between calls: room and occupancy have the tasks that are placed; the first task of every scheduler can be placed
-    or forwarded; a job is in `started` when all its tasks are placed."""
+    or forwarded; a job is in `started` when all its tasks are placed.
+
+    Bound: lives for one decision.
+    """
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class Networks:
 
 
 class Messages:
-    """The vectors that the schedulers sent. Invariant: a row is of the observation in `_seen`."""
+    """The vectors that the schedulers sent. Invariant: a row is of the observation in `_seen`. Bound: the schedulers."""
 
     def __init__(self, networks: Networks, width: int) -> None:
         self._networks = networks

@@ -22,6 +22,8 @@ class Occupancy:
 
     A node without a number of CPUs has those of the training for each GPU, 8 logical ones. Nodes that are not available, and what
     others than Headway use, count as in use.
+
+    Bound: the jobs of one state.
     """
 
     def __init__(self, state: ClusterState, schedulers: Schedulers, columns: JobColumns) -> None:

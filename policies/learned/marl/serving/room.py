@@ -21,7 +21,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Room:
-    """Free resources of each node. Invariant: they are what running jobs and the tasks that were put, and not taken back, leave."""
+    """Free resources of each node. Invariant: they are what running jobs and the tasks that were put, and not taken back, leave.
+
+    Bound: lives for one decision.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         nodes, jobs = state.nodes, state.jobs

@@ -59,6 +59,7 @@ class QLearning:
         )
         self.dqn = Dqn(network, network.parameters(), memory, settings_of(recipe), rate=recipe.learning_rate)
         self._losses: list[dict[str, float]] = []
+        """Losses of the present round. Bound: the steps of one round."""
 
     @property
     def network(self) -> Sched2Network:

@@ -38,7 +38,7 @@ class NamedArrays(dict[str, weights.Array]):
 
 
 class Parts:
-    """Named objects whose states are carried from round to round."""
+    """Named objects whose states are carried from round to round. Bound: the parts of the recipe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

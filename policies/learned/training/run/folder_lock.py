@@ -15,6 +15,7 @@ from pathlib import Path
 from policies.errors import TrainingError
 
 _own: set[int] = set()
+"""Descriptors of the locks that this process holds. Bound: the trainings under way."""
 _AGAIN_S = 0.02
 
 

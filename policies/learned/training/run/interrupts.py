@@ -16,7 +16,10 @@ _NOTED = b"stopping after this round; once more to stop at once\n"
 
 
 class Interrupts:
-    """Records a signal inside a `with` block. The first one only sets `asked`; a second one has its former effect."""
+    """Records a signal inside a `with` block. The first one only sets `asked`; a second one has its former effect.
+
+    Bound: the signals that it records.
+    """
 
     def __init__(self) -> None:
         self.asked: str | None = None

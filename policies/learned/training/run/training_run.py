@@ -61,6 +61,8 @@ class TrainingRun:
     deterministically, and SIGINT and SIGTERM end the training after the present round, with TrainingStoppedError.
 
     Invariants: `best/` is never older than the checkpoint; a phase that has ended is not begun again.
+
+    Bound: the phases of its recipe.
     """
 
     def __init__(

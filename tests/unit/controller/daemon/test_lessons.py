@@ -33,6 +33,20 @@ def ended(*numbers: int) -> list[RunRecord]:
     ]  # fmt: skip
 
 
+def test_an_end_that_cannot_be_reported_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lessons._outcome
+
+    def broken(run: RunRecord) -> Outcome:
+        if run.key.job_id == "2":
+            raise ArithmeticError("a number that is none")
+        return made(run)
+
+    monkeypatch.setattr(lessons, "_outcome", broken)
+    queue = OutcomeQueue()
+    queue.add(ended(1, 2, 3))
+    assert [outcome.job_id for outcome in queue._waiting] == ["1", "3"]
+
+
 class Server:
     """A policy server with faults in turn, which then receives everything; it always refuses the outcomes in `poison`."""
 

@@ -200,3 +200,19 @@ async def test_a_job_that_only_broken_cycles_have_shown_is_preempted(world: Cont
     assert words(sent) == []
     await world.turn()
     assert words(sent) == [(key.job_id, "preempted")]
+
+
+async def test_a_job_that_leads_to_an_error_keeps_no_other_notification(world: ControllerWorld) -> None:
+    sent = listening(world)
+    made = NotificationSource._start_of
+
+    def broken(self: NotificationSource, job: SlurmJob) -> JobEvent:
+        if job.key == bad:
+            raise ArithmeticError("a number that is none")
+        return made(self, job)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NotificationSource, "_start_of", broken)
+        bad, good = world.sbatch(100.0, gpus_per_node=1), world.sbatch(100.0, gpus_per_node=1)
+        await world.go_on(5)
+    assert words(sent) == [(good.job_id, "started")]

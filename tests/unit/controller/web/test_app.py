@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from headway_client import NodeUse
 from starlette.testclient import TestClient
 
 from controller.admin.metrics.metered_client import MeteredClient
-from controller.web.pages import contention
+from controller.web import rendering
+from controller.web.pages import contention, nodes, overview
 from tests.unit.controller.web.site import HOSTILE, Site
 
 PAGES = (
@@ -67,6 +70,33 @@ def test_the_overview_shows_the_cluster_at_a_glance(cluster: Site) -> None:
     assert "nobody listens" in html
     assert "for GPUs, in the policy&#39;s order" in html
     assert "Last decision</dt><dd>" in html
+
+
+def test_a_part_that_cannot_be_made_leaves_the_rest_of_the_page(cluster: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise ArithmeticError("a number that is none")
+
+    monkeypatch.setattr(overview, "health", broken)
+    monkeypatch.setattr(rendering, "duration", broken)
+    shown = page(cluster.client(), "/")
+    assert "This page lacks what could not be made, because of a bug of headway-web: health." in shown
+    assert "Free GPUs by partition" in shown
+    assert "up for \u2013" in shown, "a value that leads to an error is shown as unknown"
+
+
+def test_a_node_that_cannot_be_shown_hides_no_other(cluster: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = nodes._shares
+
+    def broken(node: NodeUse, *more: Any) -> Any:
+        if node.name == "n2":
+            raise ArithmeticError("a number that is none")
+        return shares(node, *more)
+
+    whole = page(cluster.client(), "/nodes")
+    monkeypatch.setattr(nodes, "_shares", broken)
+    shown = page(cluster.client(), "/nodes")
+    assert whole.count(">n1<") == shown.count(">n1<") > 0
+    assert whole.count(">n2<") > shown.count(">n2<")
 
 
 def test_the_queue_is_filtered_by_its_address(cluster: Site) -> None:

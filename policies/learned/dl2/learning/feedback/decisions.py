@@ -48,6 +48,7 @@ class Decisions:
         """Decisions without samples, because their reward or what followed is not known."""
         self._slot_s = slot_s
         self._waiting: deque[_Waiting] = deque()
+        """Bound: `_MOST_DECISIONS`."""
         self._last: tuple[float, tuple[object, ...]] | None = None
 
     def add(self, state: ClusterState, steps: tuple[Step, ...], meter: RewardMeter) -> list[Rows]:

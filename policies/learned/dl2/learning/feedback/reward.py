@@ -51,7 +51,9 @@ class RewardMeter:
         self.unknown_s = -math.inf
         """Time of the last state in which a running job's share was unknown."""
         self._shares: OrderedDict[str, _Share] = OrderedDict()
+        """Bound: `_MOST`."""
         self._ended: OrderedDict[tuple[str, float], None] = OrderedDict()
+        """Bound: `_MOST_ENDED`."""
         self._last_s = math.inf
         """Time of the state before; infinite before the first one, whose jobs have made their shares before."""
 

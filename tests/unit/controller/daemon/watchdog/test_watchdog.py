@@ -21,6 +21,7 @@ from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailab
 from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn, watchdog_turn
 from controller.base.watchdog_mark import last_check_s
+from controller.daemon.watchdog import watchdog as watchdog_module
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
 from controller.daemon.watchdog.standing_by import HOSTS_FILE, stands_by
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
@@ -33,6 +34,7 @@ from controller.slurm.client import (
     Phase,
     Pin,
     ResourceRequest,
+    SlurmJob,
     SlurmSnapshot,
 )
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
@@ -130,6 +132,22 @@ async def test_a_job_whose_reservation_has_ended_is_left_to_its_user(house: Hous
     house.slurm.user_release(key.job_id)
     await house.clock.advance(30)
     assert house.slurm.job(key.job_id).phase is Phase.RUNNING
+
+
+async def test_a_job_that_leads_to_an_error_keeps_no_other_held(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = house.submit(), house.submit()
+    test = watchdog_module.is_held_by_headway
+
+    def broken(job: SlurmJob) -> bool:
+        if job.key == bad:
+            raise ArithmeticError("a number that is none")
+        return test(job)
+
+    monkeypatch.setattr(watchdog_module, "is_held_by_headway", broken)
+    await house.die()
+    report = await house.look()
+    assert report.released == (good,)
+    assert not report.complete, "the exit status says that a job was left out"
 
 
 async def test_jobs_are_released_too_without_a_lease(house: House) -> None:

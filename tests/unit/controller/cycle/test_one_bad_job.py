@@ -1,0 +1,165 @@
+"""A job of which any value leads to an error of Headway's own stops no cycle, and keeps no other job from running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.base.apart import LEFT_OUT
+from controller.base.errors import SlurmError
+from controller.slurm.client import Failures, JobKey, Phase, Pin, SlurmJob, SlurmSnapshot
+from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
+from tests.unit.controller.examples.poisoned import Uses, poisoned
+from tests.unit.controller.worlds.world import World
+
+FIELDS = {
+    "request": (0, 3, 20, 80, 150),
+    "allocated": (0, 3, 14),
+    "start_time_s": (0, 5),
+    "end_time_s": (0,),
+    "time_limit_s": (0,),
+    "partition": (0, 4),
+    "comment": (0,),
+    "dependency": (0,),
+    "features": (0,),
+    "user": (0,),
+    "name": (0,),
+}
+"""Fields that are poisoned, and numbers of uses after which they are."""
+
+
+class PoisoningClient:
+    """A client of which one job has a value that fails when it is used."""
+
+    def __init__(self, inner: Any, bad: JobKey, field: str, uses: Uses) -> None:
+        self._inner = inner
+        self._bad = bad.job_id
+        self._field = field
+        self._uses = uses
+        self._last: tuple[SlurmJob, SlurmJob] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _poisoned(self, job: SlurmJob) -> SlurmJob:
+        if job.key.job_id != self._bad:
+            return job
+        if self._last is None or self._last[0] is not job:  # an unchanged job stays the same object, as of every client
+            self._last = job, poisoned(job, self._field, self._uses)
+        return self._last[1]
+
+    async def snapshot(self) -> SlurmSnapshot:
+        found = await self._inner.snapshot()
+        return replace(found, jobs=tuple(map(self._poisoned, found.jobs)))
+
+    async def read(self, keys: Sequence[JobKey]) -> dict[JobKey, SlurmJob]:
+        return {key: self._poisoned(job) for key, job in (await self._inner.read(keys)).items()}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    description = ClusterDescription(limits=(GpuLimit(user="bob", gpus=4),))
+    return World(
+        tmp_path / "world", description, settings_changes={"preemption": "automatic", "preemption_min_run_s": 0.0}
+    )
+
+
+def poison(world: World, bad: JobKey, field: str, harmless: int) -> None:
+    world.slurm.client = PoisoningClient(world.slurm.client, bad, field, Uses(harmless))  # type: ignore[assignment]
+    world.restart()
+
+
+@pytest.mark.parametrize(("field", "harmless"), [(field, n) for field, numbers in FIELDS.items() for n in numbers])
+async def test_every_other_job_runs(world: World, field: str, harmless: int) -> None:
+    # Given a job with a value that no code expected, and others
+    first = world.sbatch(8.0, gpus_per_node=1)
+    bad = world.sbatch(
+        20.0, request=sbatch_request(gpus=4), comment="headway=preemptible+min-gpus:2+max-gpus:8+steps:100",
+        time_limit_s=600.0, dependency=f"afterok:{first.job_id}",
+    )  # fmt: skip
+    poison(world, bad, field, harmless)
+    others = [first, world.sbatch(5.0, gpus_per_node=4, user="bob")]
+    # When it waits, runs, is requeued, changed and held, and the controller is restarted, with its journal and without
+    for act in (
+        lambda: world.slurm.requeue(bad.job_id),
+        lambda: world.slurm.update(bad.job_id, NumNodes="2"),
+        lambda: world.slurm.user_hold(bad.job_id),
+        lambda: world.slurm.user_release(bad.job_id),
+        lambda: world.restart(),
+        lambda: world.restart("another.sqlite"),
+        lambda: world.slurm.requeue(bad.job_id),
+    ):
+        with suppress(SlurmError):
+            act()
+        others.append(world.sbatch(3.0, gpus_per_node=8, user="cat"))
+        await world.go_on(12)  # no cycle fails
+    # Then all others have run
+    await world.go_on(40)
+    assert {world.slurm.job(key.job_id).state for key in others} == {"COMPLETED"}
+
+
+async def test_a_job_whose_facts_cannot_be_stored_is_not_placed_and_the_journal_keeps_the_others(world: World) -> None:
+    bad = world.sbatch(gpus_per_node=1)
+    poison(world, bad, "request", 10**9)
+    good = world.sbatch(gpus_per_node=1)
+    uses = world.slurm.client._uses  # type: ignore[attr-defined]
+    save = world.journal.save_jobs
+
+    def save_poisoned(*arguments: Any) -> set[JobKey]:
+        uses.harmless = 0
+        try:
+            return save(*arguments)
+        finally:
+            uses.harmless = 10**9
+
+    world.journal.save_jobs = save_poisoned  # type: ignore[method-assign]
+    await world.turn()
+    assert bad not in world.ledger.pins, "without its own request in the journal, no job is pinned"
+    assert world.journal.load_ledger().pins.keys() == {good}
+    await world.go_on(40)
+    assert world.phase(good) is Phase.RUNNING
+    assert world.phase(bad) is Phase.RUNNING, "Slurm places it after some attempts"
+    assert bad not in world.journal.load_ledger().pins
+
+
+class BrokenPins:
+    """A client that fails to pin one job."""
+
+    def __init__(self, inner: Any, bad: JobKey) -> None:
+        self._inner = inner
+        self._bad = bad
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def pin(self, pins: Sequence[Pin]) -> Failures:
+        if any(pin.key == self._bad for pin in pins):
+            raise ArithmeticError("a number that is none")
+        found: Failures = await self._inner.pin(pins)
+        return found
+
+
+@pytest.fixture
+def before() -> Iterator[dict[str, int]]:
+    yield LEFT_OUT.counts()
+
+
+async def test_a_call_to_slurm_that_fails_for_one_job_is_made_for_the_others(
+    world: World, before: dict[str, int]
+) -> None:
+    keys = [world.sbatch(500.0, gpus_per_node=1) for _ in range(5)]
+    world.slurm.client = BrokenPins(world.slurm.client, keys[2])  # type: ignore[assignment]
+    world.restart()
+    with capture_logs() as logs:
+        await world.go_on(40)
+    assert [world.phase(key) for key in keys] == [Phase.RUNNING] * 5
+    assert not world.journal.open_intents()
+    assert keys[2] not in world.ledger.pins, "it is given to Slurm after some attempts"
+    assert LEFT_OUT.counts()["calls to Slurm: pin"] > before.get("calls to Slurm: pin", 0)
+    assert len([line for line in logs if line["event"] == "left_out"]) <= 2, "each kind once"
