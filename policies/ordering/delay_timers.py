@@ -61,7 +61,7 @@ class DelayTimers:
     _waits: dict[tuple[int, Level], deque[float]] = field(default_factory=dict)
     """The last waits. Bound: the settings' window, for each level and number of binary digits of a job's GPUs."""
     _timers_s: dict[tuple[int, Level], float] = field(default_factory=dict)
-    """Timers that follow from these waits, as far as they were asked for."""
+    """Timers that follow from these waits, where they were asked for. Bound: the levels and numbers of digits, as of `_waits`."""
 
     def update(self, state: ClusterState, levels: dict[int, Level], nearest: list[Level]) -> None:
         """Take in which jobs run since when; `levels` are those of running jobs, `nearest` the best possible level of every job."""

@@ -75,6 +75,8 @@ class _Block:
 
     Nodes with most free GPUs (those of the highest digit) are taken last, and none is added. So their number does not matter as
     long as there are enough of them, and the effect is known by the numbers below.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, members: Sequence[_Job] | Sequence[_Block], top: int) -> None:
@@ -104,7 +106,10 @@ def _all_placed(counts: Counts, members: Sequence[_Job] | Sequence[_Block]) -> C
 
 
 class _Layout:
-    """Jobs that all may use the same nodes. Invariant: laid out in order on `base`, they leave `free`, which are `free_gpus`."""
+    """Jobs that all may use the same nodes. Invariant: laid out in order on `base`, they leave `free`, which are `free_gpus`.
+
+    Bound: lives for one decision.
+    """
 
     def __init__(self, base: Counts, top: int) -> None:
         self.base = base
@@ -150,6 +155,8 @@ class CountedLayout:
 
     Invariants: each newcomer may use either the same nodes as another one or none of its nodes, takes no node for itself, and finds
     CPUs and memory wherever it finds GPUs. So these newcomers fit exactly if `Capacity.lay_out` returns their fits.
+
+    Bound: lives for one decision.
     """
 
     def __init__(self, base: Capacity) -> None:
