@@ -305,9 +305,14 @@ class Observer:
             node_sets=nodes.eligible.masks,
             racks=self._knowledge.racks,
         )
-        state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
-        state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
-        return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
+        # Policies decide without the columns that cannot be made.
+        with apart("GPU layouts"):
+            state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
+        with apart("Slurm's order"):
+            state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
+        with apart("profiles of models"):
+            return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
+        return state
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from controller.base.apart import apart
 from controller.observe.job_row import JobRow
 from controller.slurm.client import Shares, SlurmSnapshot
 from controller.slurm.priorities.formula import Requests, multifactor
@@ -80,5 +81,7 @@ def _tiers(jobs: Jobs, rows: Sequence[JobRow], snapshot: SlurmSnapshot) -> npt.N
     for row in rows:
         text = row.owner[3]
         if text not in by_text:
-            by_text[text] = max((tiers.get(name, 1) for name in text.split(",")), default=1)
+            by_text[text] = 1
+            with apart("Slurm's order", row.key.job_id):
+                by_text[text] = max((tiers.get(name, 1) for name in text.split(",")), default=1)
     return np.fromiter((by_text[row.owner[3]] for row in rows), np.int64, len(jobs))

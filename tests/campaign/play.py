@@ -88,6 +88,7 @@ def _carry_out(cluster: Cluster, step: Step) -> None:
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
     LEFT_OUT.forget()  # each kind of error is logged once, and each story is to show its own
     cluster = Cluster(story, folder, loop)
+    cluster.checks_answers = True
     background = [
         asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())
     ]

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.admin.explain.free_capacity import FreeCapacity
-from controller.base.apart import apart
+from controller.base.apart import LEFT_OUT
 from controller.base.text import describe_placement
 from controller.cycle.view.result import CycleResult
 from controller.observe.eligible_nodes import EligibleNodes, UnsupportedRequestError
@@ -126,9 +126,11 @@ class CycleView:
         A job that leads to an unexpected error has the role of the last cycle.
         """
         for key, job in self.result.observation.jobs.items():
-            found = self.result.observation.standings.get(key, UNMANAGED)
-            with apart("roles of jobs", key.job_id):
+            try:
                 found = self.standing(job)
+            except Exception as error:  # noqa: BLE001 - one job must not hide all others
+                LEFT_OUT.note("roles of jobs", key.job_id, error)
+                found = self.result.observation.standings.get(key, UNMANAGED)
             if found.role in {Role.ENDED, Role.FOREIGN}:
                 continue
             yield job, found

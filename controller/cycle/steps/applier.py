@@ -332,8 +332,10 @@ class Applier:
 
     def binds(self, observation: Observation, row: int, placement: Placement) -> bool:
         """Return whether Slurm can be told which GPUs the job of that row gets by that placement."""
-        pin = _pin(observation, Start(row, placement, ""), self._ledger)
-        return bool(pin.gpu_masks) and self._verbs.can_bind_gpus(pin)
+        with apart("GPUs of jobs", observation.rows[row].key.job_id):
+            pin = _pin(observation, Start(row, placement, ""), self._ledger)
+            return bool(pin.gpu_masks) and self._verbs.can_bind_gpus(pin)
+        return False
 
     def _as_slurm_takes_it(self, pin: Pin) -> Pin:
         """Return the pin without GPUs where Slurm cannot be told which: the choice is then only advice, and `why` says so."""

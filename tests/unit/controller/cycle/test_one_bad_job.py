@@ -13,8 +13,15 @@ from structlog.testing import capture_logs
 
 from controller.base.apart import LEFT_OUT
 from controller.base.errors import SlurmError
+from controller.cycle.decision.decision_log import DecisionLog
+from controller.cycle.decision.policy_stops import PolicyStops
+from controller.cycle.decision.purposes import Purposes
+from controller.cycle.hold_files import HoldFiles
+from controller.cycle.room.preemptions import SlurmPreemption
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import Failures, JobKey, Phase, Pin, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
+from controller.state.preemption import Cause, Stage
 from tests.unit.controller.examples.poisoned import Uses, poisoned
 from tests.unit.controller.worlds.world import World
 
@@ -126,6 +133,51 @@ async def test_a_job_whose_facts_cannot_be_stored_is_not_placed_and_the_journal_
     assert world.phase(good) is Phase.RUNNING
     assert world.phase(bad) is Phase.RUNNING, "Slurm places it after some attempts"
     assert bad not in world.journal.load_ledger().pins
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (SlurmPreemption, "added"), (SlurmPreemption, "withheld"), (HoldFiles, "tidy"), (Purposes, "call_off_useless"),
+        (DecisionLog, "record"), (PolicyStops, "begin"),
+    ],
+)  # fmt: skip
+async def test_a_part_of_a_cycle_that_fails_keeps_no_job_from_starting(
+    world: World, monkeypatch: pytest.MonkeyPatch, part: tuple[type, str]
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise ArithmeticError("a number that is none")
+
+    monkeypatch.setattr(*part, broken)
+    key = world.sbatch(gpus_per_node=1)
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_preemption_that_leads_to_an_error_keeps_no_other_from_being_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"comment": "headway=preemptible", "traps": frozenset({"USR1"}), "gpus_per_node": 8}
+    keys = [world.sbatch(1000.0, **options) for _ in range(2)]
+    await world.go_on(4)
+    jobs = {job.key.job_id: job for job in (await world.slurm.client.snapshot()).jobs}
+    for key in keys:
+        world.preemptions.begin(jobs[key.job_id], Cause.OPERATOR, "a test")
+    follow = PreemptionManager._update
+
+    def broken(self: PreemptionManager, attempt: Any, job: SlurmJob | None) -> None:
+        if attempt.row.job_id == keys[0].job_id:
+            raise ArithmeticError("a number that is none")
+        follow(self, attempt, job)
+
+    monkeypatch.setattr(PreemptionManager, "_update", broken)
+    await world.go_on(3)
+    for key in keys:
+        world.slurm.requeue(key.job_id)
+    await world.go_on(10)
+    stages = {row.job_id: row.stage for row in world.preemptions.newest(10)}
+    assert stages[keys[1].job_id] is Stage.STARTED
+    assert world.phase(keys[0]) is Phase.RUNNING
 
 
 class BrokenPins:

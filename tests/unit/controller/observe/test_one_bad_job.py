@@ -85,3 +85,15 @@ def test_a_job_that_is_not_ours_to_release_is_left_as_it_is(no_dependencies: Obs
     assert not found.to_yield
     assert not found.to_adopt
     assert found.standings[free.key].role is Role.YIELDED
+
+
+def test_policies_decide_without_columns_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise ArithmeticError("a number that is none")
+
+    for name in ("with_gpu_layouts", "with_slurm_order"):
+        monkeypatch.setattr(observer_module, name, broken)
+    monkeypatch.setattr(observer_module.ModelColumns, "added", broken)
+    found = observed(Observer(), job("1"), job("2"))
+    assert [row.key.job_id for row in found.rows] == ["1", "2"]
+    assert serialize_state(found.state)
