@@ -2,6 +2,7 @@ cimport cython
 
 cdef long long ANYWHERE
 
+@cython.final
 cdef class NodePool:
     cdef public long long num_nodes, top, words, total, num_sizes
     cdef public long long[::1] capacity, free, up, population, shares, counts, chosen, chosen_gpus, used

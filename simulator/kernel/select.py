@@ -13,7 +13,7 @@ from simulator.kernel.order import fronts_of, set_apart
 
 PASSED = 1
 CLOSED = 2
-MANY = 16
+MANY = 64
 """Newcomers from which on they are counted."""
 
 

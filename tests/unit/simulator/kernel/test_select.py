@@ -87,12 +87,12 @@ def counted(
 
 
 def test_many_newcomers_get_nodes_around_the_running_jobs_that_stay() -> None:
-    selection, jobs = counted([4] * 9 + [1] * 12, [(1, 0), (1, 1)], (4,) * 13)
+    selection, jobs = counted([4] * 52 + [1] * 15, [(1, 0), (1, 1)], (4,) * 60)
     assert selection.counted
-    assert [job.occupied for job in jobs] == [4] * 9 + [1] * 12
-    assert sorted((node, share) for job in jobs[9:] for node, share in zip(job.nodes, job.counts, strict=True))[:6] == (
-        [(0, 1)] * 3 + [(1, 1)] * 3
-    )
+    assert [job.occupied for job in jobs] == [4] * 52 + [1] * 15
+    assert sorted((node, share) for job in jobs[52:] for node, share in zip(job.nodes, job.counts, strict=True))[
+        :6
+    ] == ([(0, 1)] * 3 + [(1, 1)] * 3)
 
 
 @pytest.mark.parametrize("name", ["srtf", "srsf"])
