@@ -13,8 +13,10 @@ from policies.placement.best_fit import Capacity
 from policies.placement.requests import Parts, Request
 
 _BITS = 24
-"""Bits of each number of nodes, so there are fewer than 16 million nodes."""
-_MEMBERS = 16
+"""Bits of each number of nodes, the highest of which is never needed: there are fewer than 8 million nodes and shares."""
+_DIGIT, _HIGH = (1 << _BITS) - 1, 1 << _BITS - 1
+"""All bits of a number, and the highest one."""
+_MEMBERS = 8
 """Jobs of a block, and blocks of the next larger one: their effect on the numbers is remembered."""
 
 Counts = int
@@ -38,7 +40,7 @@ def _gpus_of(counts: Counts) -> int:
     """Return the free GPUs of all nodes together."""
     gpus, free = 0, 1
     while counts:
-        gpus += free * (counts & (1 << _BITS) - 1)
+        gpus += free * (counts & _DIGIT)
         counts >>= _BITS
         free += 1
     return gpus
@@ -64,6 +66,7 @@ class _Job:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.shares = sum(count for _, count in parts)
 
     def placed(self, counts: Counts) -> Counts | None:
         """Return what the job leaves; None if it does not fit."""
@@ -73,24 +76,33 @@ class _Job:
 class _Block:
     """Successive jobs or blocks, and their effect on the numbers from which they began.
 
-    Nodes with most free GPUs (those of the highest digit) are taken last, and none is added. So their number does not matter as
-    long as there are enough of them, and the effect is known by the numbers below.
+    Two numbers of nodes have the same effect where they do not run out within the block. Those with fewer free GPUs do not if they
+    are as many as the shares of its jobs: such digits are all alike in a key. Those with most free GPUs (the highest digit) are
+    taken last and none is added, so the key leaves them out: if they run out, the effect would leave less than none.
 
     Bound: lives for one decision.
     """
 
     def __init__(self, members: Sequence[_Job] | Sequence[_Block], top: int) -> None:
         self._members = members
+        self.shares: int = sum(member.shares for member in members)
+        digits = sum(_one(free) for free in range(1, top))
         self._below = _one(top) - 1
+        self._lacking = digits * (_HIGH - self.shares)
+        self._highest_bits = digits * _HIGH
         self._changes: dict[Counts, int] = {}
 
     def placed(self, counts: Counts) -> Counts | None:
         """Return what the jobs leave; None if one does not fit."""
-        change = self._changes.get(counts & self._below)
+        key = counts & self._below
+        plenty = (key + self._lacking) & self._highest_bits
+        if plenty:
+            key = key & ~(plenty // _HIGH * _DIGIT) | plenty
+        change = self._changes.get(key)
         if change is None:
             left = _all_placed(counts, self._members)
             if left is not None:
-                self._changes[counts & self._below] = left - counts
+                self._changes[key] = left - counts
             return left
         return counts + change if counts + change >= 0 else None
 

@@ -2,6 +2,7 @@ cimport cython
 
 cdef long long NEVER, NOWHERE, WAITING
 
+@cython.final
 cdef class ActiveJob:
     cdef public long long index, submit, gpus, size, work, estimate, fixed, stop_cost
     cdef public long long state, left, saved, left_before, worked, lost, overhead, overhead_served, service, attained, wait
@@ -12,7 +13,7 @@ cdef class ActiveJob:
     cdef public long long heap_place, running_place, only_node
 
     @cython.locals(passed=cython.longlong, served=cython.longlong)
-    cpdef settle(self, long long now)
+    cpdef void settle(self, long long now) noexcept
 
     cpdef run_at(self, double speed)
 
@@ -22,9 +23,9 @@ cdef class ActiveJob:
     cpdef charge(self, long long cost)
 
     @cython.locals(left=cython.longlong)
-    cpdef long long remaining(self)
+    cpdef long long remaining(self) noexcept
 
-    cpdef bint before(self, ActiveJob other)
+    cpdef bint before(self, ActiveJob other) noexcept
 
     @cython.locals(twin=ActiveJob)
     cpdef ActiveJob copy(self)

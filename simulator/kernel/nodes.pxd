@@ -2,9 +2,10 @@ cimport cython
 
 cdef long long ANYWHERE
 
+@cython.final
 cdef class NodePool:
     cdef public long long num_nodes, top, words, total, num_sizes
-    cdef public long long[::1] capacity, free, up, population, shares, counts, chosen, chosen_gpus
+    cdef public long long[::1] capacity, free, up, population, shares, counts, chosen, chosen_gpus, used
     cdef public unsigned long long[::1] levels
 
     cdef _make_room(self)
@@ -34,6 +35,15 @@ cdef class NodePool:
 
     @cython.locals(index=cython.longlong)
     cpdef take_chosen(self, long long found)
+
+    @cython.locals(population="long long[::1]", part=cython.longlong, share=cython.longlong, level=cython.longlong)
+    cpdef long long take_counted(self, long long size) noexcept
+
+    @cython.locals(population="long long[::1]", width=cython.longlong, place=cython.longlong, gpus=cython.longlong, missing=cython.longlong, part=cython.longlong, share=cython.longlong, level=cython.longlong, nodes=cython.longlong)
+    cdef long long _take_several(self, long long first) noexcept
+
+    @cython.locals(level=cython.longlong)
+    cpdef copy_counts(self, NodePool other)
 
     @cython.locals(node=cython.longlong, word=cython.longlong, level=cython.longlong)
     cpdef copy_from(self, NodePool other)

@@ -44,6 +44,7 @@ class NodePool:
         self.up = array("q", bytes(8 * self.num_nodes))
         self.levels = array("Q", bytes(8 * (self.top + 1) * self.words))
         self.population = array("q", bytes(8 * (self.top + 1)))
+        self.used = array("q", bytes(16 * (self.top + 1)))
         self.chosen = array("q", bytes(8 * self.num_nodes))
         self.chosen_gpus = array("q", bytes(8 * self.num_nodes))
 
@@ -170,6 +171,63 @@ class NodePool:
         """Take the nodes that the last `place` chose."""
         for index in range(found):
             self.take(self.chosen[index], self.chosen_gpus[index])
+
+    def take_counted(self, size: int) -> int:
+        """Take GPUs for a job of that size in `population` and `total` alone; return 0, with nothing changed, if it does not fit.
+
+        By consolidated best fit these do not depend on which nodes of a level are chosen. Until they are copied from another pool,
+        no node may be placed on or taken.
+        """
+        population = self.population
+        part = 2 * size
+        share = self.shares[part]
+        if self.counts[part] != 1 or self.counts[part + 1] != 0:
+            return self._take_several(part)
+        for level in range(share, self.top + 1):
+            if population[level] > 0:
+                population[level] -= 1
+                population[level - share] += 1
+                self.total -= share
+                return 1
+        return 0
+
+    def _take_several(self, first: int) -> int:
+        """Do what `take_counted` does for a job of several shares, which go to different nodes."""
+        population = self.population
+        width = self.top + 1
+        for place in range(2 * width):
+            self.used[place] = 0
+        gpus = 0
+        missing = 0
+        for part in range(2):
+            share = self.shares[first + part]
+            missing = self.counts[first + part]
+            gpus += share * missing
+            for level in range(share, width):
+                if missing == 0:
+                    break
+                nodes = min(missing, population[level])
+                population[level] -= nodes
+                self.used[part * width + level] = nodes
+                missing -= nodes
+            if missing > 0:
+                break
+        for part in range(2):
+            share = self.shares[first + part]
+            for level in range(width):
+                nodes = self.used[part * width + level]
+                if nodes > 0:
+                    population[level if missing > 0 else level - share] += nodes
+        if missing > 0 or gpus == 0:
+            return 0
+        self.total -= gpus
+        return 1
+
+    def copy_counts(self, other: NodePool) -> None:
+        """Copy `population` and `total` of a pool of the same nodes."""
+        self.total = other.total
+        for level in range(self.top + 1):
+            self.population[level] = other.population[level]
 
     def copy_from(self, other: NodePool) -> None:
         """Copy the state of a pool of the same nodes."""

@@ -5,14 +5,14 @@ from simulator.kernel.loop cimport Loop
 from simulator.kernel.nodes cimport NodePool
 from simulator.kernel.order cimport fronts_of, set_apart
 
-cdef long long ANYWHERE, NEVER, PASSED, CLOSED
+cdef long long ANYWHERE, NEVER, PASSED, CLOSED, MANY
 
 cdef class Selection:
     cdef public long long placement
-    cdef public NodePool base, free
-    cdef public long long[::1] worst, needed
+    cdef public NodePool base, free, former
+    cdef public long long[::1] worst, needed, sizes
     cdef public list newcomers, later, fronts
-    cdef public long long num_sizes, most_laid_out, laid_out
+    cdef public long long num_sizes, most_laid_out, laid_out, counted
     cdef public long long[::1] cursors, passed
 
     cpdef bint gave_up(self)
@@ -61,7 +61,9 @@ cdef class Selection:
     cdef bint _disturbs(self, ActiveJob job)
     @cython.locals(free=NodePool, newcomers=list, newcomer=ActiveJob, former=list, place=cython.longlong, found=cython.longlong)
     cdef long long _lay_out_around(self, ActiveJob job)
+    @cython.locals(base=NodePool, free=NodePool, place=cython.longlong)
+    cdef long long _count_around(self, ActiveJob job)
     @cython.locals(newcomer=ActiveJob, place=cython.longlong)
     cdef _lay_out_as_before(self, list former)
     @cython.locals(job=ActiveJob, found=cython.longlong)
-    cdef _lay_out_anywhere(self)
+    cdef _lay_out_at_last(self)

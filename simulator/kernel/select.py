@@ -13,6 +13,8 @@ from simulator.kernel.order import fronts_of, set_apart
 
 PASSED = 1
 CLOSED = 2
+MANY = 64
+"""Newcomers from which on they are counted."""
 
 
 class Selection:
@@ -30,6 +32,10 @@ class Selection:
     Most decisions select no newcomer, or one. For these the walk is shortened, and its result is the same, because one job fits
     wherever it fits with fewer GPUs free: running jobs before the first newcomer keep their places, and so do all of those behind
     a single newcomer that leave room for it together. A size that does not fit beside the running jobs alone is CLOSED.
+
+    When thousands of newcomers replace others, a layout for each running job that stays takes nearly all of the time. So many
+    newcomers are `counted`: whether they fit, and what they leave, follows from the numbers of nodes by free GPUs. Meanwhile only
+    `population` and `total` of `free` are kept, and newcomers have no nodes; they get theirs at the end.
     """
 
     def __init__(self, pool: NodePool, placement: int) -> None:
@@ -52,6 +58,12 @@ class Selection:
         """Number of newcomers that a decision may lay out anew before it is given up."""
         self.laid_out = 0
         """Number of newcomers that the last decision laid out anew: in large clusters this takes nearly all of its time."""
+        self.counted = 0
+        """1 while newcomers are counted."""
+        self.sizes = array("q", bytes(8 * (sum(pool.capacity) + 1)))
+        """Size of each newcomer, which takes a GPU at least: in one block of memory, where counting goes fast."""
+        self.former = pool.copy()
+        """What newcomers left before they were counted anew; only its numbers are kept."""
 
     def gave_up(self) -> int:
         """Return 1 if the last decision was given up: then no job was stopped or started."""
@@ -69,8 +81,8 @@ class Selection:
         stopped = self._walk(loop)
         if self.gave_up():
             return
-        if self.placement == ANYWHERE:
-            self._lay_out_anywhere()
+        if self.placement == ANYWHERE or self.counted:
+            self._lay_out_at_last()
         for job in stopped:
             loop.stop(job)
         for job in self.newcomers:
@@ -88,8 +100,10 @@ class Selection:
         base = self.base
         base.share_division(loop.pool)
         self.free.share_division(loop.pool)
+        self.former.share_division(loop.pool)
         base.copy_from(loop.pool)
         self.newcomers = []
+        self.counted = 0
         if self.num_sizes != base.num_sizes:
             self.num_sizes = base.num_sizes
             self.cursors = array("q", bytes(8 * base.num_sizes))
@@ -263,6 +277,10 @@ class Selection:
                 self.passed[job.size] = PASSED
                 return
             free.total -= job.gpus
+        elif self.counted:
+            if free.take_counted(job.size) == 0:
+                self.passed[job.size] = PASSED
+                return
         else:
             found = free.place(job.size, job.gpus, self.placement)
             if found == 0:
@@ -270,6 +288,7 @@ class Selection:
                 return
             self._settle(job, free, found)
             self._need(job)
+        self.sizes[len(self.newcomers)] = job.size
         self.newcomers.append(job)
         self.cursors[job.size] += 1
 
@@ -333,10 +352,15 @@ class Selection:
             free.total -= occupied
             self._take(base, job, 1)
             return 1
+        if self.counted:
+            return self._count_around(job)
         if len(self.newcomers) == 0 or not self._disturbs(job):
             self._take(base, job, 1)
             self._take(free, job, 1)
             return 1
+        if len(self.newcomers) >= MANY and self.most_laid_out == NEVER:
+            self.counted = 1
+            return self._count_around(job)
         return self._lay_out_around(job)
 
     def _take(self, pool: NodePool, job: ActiveJob, sign: int) -> None:
@@ -385,6 +409,20 @@ class Selection:
             self._settle(newcomer, free, found)
         return 2
 
+    def _count_around(self, job: ActiveJob) -> int:
+        """Do what `_lay_out_around` does, by numbers of nodes."""
+        base = self.base
+        free = self.free
+        self._take(base, job, 1)
+        self.former.copy_counts(free)
+        free.copy_counts(base)
+        for place in range(len(self.newcomers)):
+            if free.take_counted(self.sizes[place]) == 0:
+                self._take(base, job, -1)
+                free.copy_counts(self.former)
+                return 0
+        return 2
+
     def _lay_out_as_before(self, former: list[tuple[list[int], list[int]]]) -> None:
         """Restore the layout: the first newcomers return to their former places, the others have not moved."""
         for place in range(len(former)):
@@ -395,8 +433,8 @@ class Selection:
                 newcomer.nodes, newcomer.counts = former[place]
             self._take(self.free, newcomer, 1)
 
-    def _lay_out_anywhere(self) -> None:
-        """Lay out newcomers that were selected by number of GPUs only."""
+    def _lay_out_at_last(self) -> None:
+        """Lay out newcomers that were selected by numbers only."""
         self.free.copy_from(self.base)
         for job in self.newcomers:
             found = self.free.place(job.size, job.gpus, self.placement)

@@ -48,6 +48,53 @@ def test_the_kernel_selects_what_the_policy_selects(name: str) -> None:
         assert any(stops for *_, stops, _ in outcomes(by_rule).values())
 
 
+@pytest.mark.parametrize("name", ["srtf", "las"])
+def test_the_kernel_counts_many_newcomers_and_selects_what_the_policy_selects(name: str) -> None:
+    """Given short jobs that come at once and replace running ones, dozens are selected before running jobs that stay."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        submit = [*rng.uniform(0, 100, 60).round(3), *rng.uniform(900, 901, 300).round(3)]
+        gpus = [*rng.choice([1, 2, 3], 60), *rng.choice(SIZES[0], 300, p=SIZES[1])]
+        times = [*rng.lognormal(9, 1, 60).round(3), *rng.lognormal(6, 2, 300).round(3)]
+        rows = sorted(zip(map(float, submit), map(int, gpus), map(float, times), strict=True))
+        trace = trace_of(*rows, preemptible=[row % 7 != 0 for row in range(360)])
+        runs = []
+        for policy in (baseline(name), Asked(baseline(name))):
+            run = Simulation(trace, parse_cluster("16x8"), policy, Settings(preempt_cost_s=7.5, changes=CHANGES))
+            run.run(until_s=8000.0)
+            runs.append(outcomes(run))
+        assert runs[0] == runs[1]
+
+
+def counted(
+    waiting: list[int], running: list[tuple[int, int]], gpus: tuple[int, ...]
+) -> tuple[Selection, list[ActiveJob]]:
+    """Return a selection of jobs of 1 or 4 GPUs in front of running ones, each of (GPUs, node), and the waiting jobs."""
+    pool = NodePool(gpus)
+    pool.divide([1, 0, 4, 0], [1, 0, 1, 0])
+    jobs = [ActiveJob(row, 0, size, size // 4, 100, 100, 0, 0) for row, size in enumerate(waiting)]
+    loop = Loop(pool, lambda row: jobs[row], [], BY_ATTAINED)
+    loop.num_waiting = len(jobs)
+    for number, (size, node) in enumerate(running):
+        job = ActiveJob(len(jobs) + number, 0, size, size // 4, 100, 100, 0, 0)
+        loop.start_on(job, [node], [size])
+        job.attained = 50
+    for job in jobs:
+        loop.queues[job.size].append(job)
+    selection = Selection(pool, CONSOLIDATED)
+    selection.decide(loop)
+    return selection, jobs
+
+
+def test_many_newcomers_get_nodes_around_the_running_jobs_that_stay() -> None:
+    selection, jobs = counted([4] * 52 + [1] * 15, [(1, 0), (1, 1)], (4,) * 60)
+    assert selection.counted
+    assert [job.occupied for job in jobs] == [4] * 52 + [1] * 15
+    assert sorted((node, share) for job in jobs[52:] for node, share in zip(job.nodes, job.counts, strict=True))[
+        :6
+    ] == ([(0, 1)] * 3 + [(1, 1)] * 3)
+
+
 @pytest.mark.parametrize("name", ["srtf", "srsf"])
 def test_a_new_policy_does_not_select_by_the_keys_of_the_one_before(name: str) -> None:
     run = Simulation(crowded(5), parse_cluster("6x8"), baseline("las"), Settings(preempt_cost_s=7.5))
