@@ -14,7 +14,7 @@ from operator import itemgetter
 from controller.observe.columns import STATIC, STATIC_ROW
 from controller.observe.job_row import JobRow
 from controller.observe.role import Obstacle, Role, Standing
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.client import JobKey, Phase, SlurmJob
 
 _TIMES = frozenset({"submit_time_s", "start_time_s", "eligible_time_s"})
 _REQUEST = itemgetter(*(place for place, name in enumerate(STATIC.names or ()) if name not in _TIMES))
@@ -24,8 +24,8 @@ _REQUEST = itemgetter(*(place for place, name in enumerate(STATIC.names or ()) i
 def rooms(jobs: Sequence[SlurmJob], standings: Mapping[JobKey, Standing]) -> dict[int, int]:
     """Return the number of further tasks that each array with a throttle may start, by the number of the array.
 
-    Tasks that run or end, and those that are placed and about to start, count against the throttle. So does one that was just
-    requeued: otherwise a task that is moved would lose its turn to another one.
+    Tasks that run, and those that are placed and about to start, count against the throttle. So does one that was just requeued:
+    otherwise a task that is moved would lose its turn to another one.
     """
     throttles = {job.array_job_id: job.array_throttle for job in jobs if job.array_throttle and job.array_job_id}
     if not throttles:
@@ -62,6 +62,10 @@ _BEYOND = Standing(
 
 
 def _counts(job: SlurmJob, standings: Mapping[JobKey, Standing]) -> bool:
+    if job.phase is Phase.COMPLETING:
+        # It counts no more for Slurm, however long its epilog takes (measured on 22.05). One that ends its first run has not been
+        # requeued; another may have been.
+        return job.restarts > 0
     if job.phase.occupies_nodes:
         return True
     found = standings.get(job.key)

@@ -185,6 +185,7 @@ class Installation(Layout):
             capture_output=True,
             text=True,
             timeout=timeout_s,
+            check=False,
             env={**os.environ, **self.environment},
         )
         if check and done.returncode:

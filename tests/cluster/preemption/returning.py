@@ -96,6 +96,18 @@ class Returning(Training):
         self.until(lambda: time.time() >= self.show_submit_s(job_id) + 1, "the second of its requeue has passed")
         self.cluster.run("scontrol", "update", f"jobid={job_id}", "StartTime=now")
 
+    def clear(self) -> None:
+        """Cancel everything, and wait for an idle cluster, every node of it with a connected agent.
+
+        An agent whose controller has been killed several times in a row tries again after up to half a minute; until then
+        Headway refuses to preempt the jobs of its node.
+        """
+        super().clear()
+        nodes = len(self.cluster.node_names)
+        self.until(
+            lambda: self.headway.ask("status")["agents"]["connected"] == nodes, "all agents are connected", STARTS_S
+        )
+
     def until_trains(self, name: str, steps: int = 10) -> None:
         """Wait until the job has made so many steps."""
         self.until(lambda: len(self.losses(name)) >= steps, f"{steps} steps of {name}", STARTS_S)

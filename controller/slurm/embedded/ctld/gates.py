@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from controller.slurm.client import Phase
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.records import Records
 
@@ -45,7 +46,8 @@ def _partition_gate(records: Records, job: Job) -> str:
 def _throttle_gate(records: Records, job: Job) -> str:
     if not job.submission.throttle or job.array_job_id is None:
         return ""
-    siblings = sum(1 for other in records.occupants() if other.array_job_id == job.array_job_id)
+    occupants = (other for other in records.occupants() if other.phase is not Phase.COMPLETING)
+    siblings = sum(1 for other in occupants if other.array_job_id == job.array_job_id)
     return "JobArrayTaskLimit" if siblings >= job.submission.throttle else ""
 
 

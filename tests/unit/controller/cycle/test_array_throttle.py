@@ -89,6 +89,12 @@ def test_tasks_that_run_or_were_requeued_count() -> None:
     assert shown(*tasks_of(again, job("7_2"), job("7_3"), throttle=2)) == ["7_2", "7_3"]
 
 
+def test_a_task_that_has_ended_does_not_count_while_its_epilog_runs() -> None:
+    ends = running("7_1", on={"n1": 1}, phase=Phase.COMPLETING)
+    assert shown(*tasks_of(ends, job("7_2"))) == ["7_1", "7_2"]
+    assert shown(*tasks_of(replace(ends, restarts=1), job("7_2"))) == ["7_1"], "a requeued task keeps its turn"
+
+
 def test_only_one_record_of_an_array_shows_its_throttle() -> None:
     started, waits = running("7_1", on={"n1": 1}, array_job_id=7), job("7_2", array_job_id=7, array_throttle=1)
     observed = Observer().observe(snapshot(started, waits, job("8")), Ledger(), frozenset({"dl"}))
