@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,6 +28,12 @@ _STORIES_BEFORE = "35ed323f7159d16bf456d65159c9d5a32611a31348d466c133fda8e45a6a9
 """Digest of the stories 2000 to 2199 as they were before other processes than the controller stood still in them."""
 
 _LATER = frozenset(ARGUMENTS) | {"user_changes"}
+_TEXTS = frozenset({"name", "comment", "account", "partition"})
+"""Fields of jobs and stories that are for texts of users."""
+
+
+def _without_texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in _TEXTS}
 
 
 def on_a_virtual_loop(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -47,9 +53,11 @@ def test_without_these_faults_the_stories_of_a_seed_are_those_of_earlier_version
     """
     digest = hashlib.sha256()
     for seed in range(2000, 2200):
-        story = make_story(seed)
-        earlier = replace(story, steps=tuple(step for step in story.steps if step.verb not in _LATER))
-        digest.update(json.dumps(asdict(earlier), sort_keys=True).encode())
+        story = make_story(seed, plain=True)
+        steps = [step for step in story.steps if step.verb not in _LATER]
+        steps = [replace(step, args=_without_texts(step.args)) if step.verb == "submit" else step for step in steps]
+        earlier = replace(story, steps=tuple(steps))
+        digest.update(json.dumps(_without_texts(asdict(earlier)), sort_keys=True).encode())
     assert digest.hexdigest() == _STORIES_BEFORE
 
 

@@ -33,8 +33,8 @@ _ALONE = "dave"
 _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
 
 
-def make_story(seed: int) -> Story:
-    """Return the story of a seed."""
+def make_story(seed: int, *, plain: bool = False) -> Story:
+    """Return the story of a seed. `plain`: with the texts that stories had before they got those of users."""
     chance = random.Random(f"headway story {seed}")
     nodes, gpus = chance.randint(2, 5), chance.choice((2, 4, 8))
     preemption = chance.random() < 0.6
@@ -56,13 +56,15 @@ def make_story(seed: int) -> Story:
     steps = with_other_processes(random.Random(f"headway other processes {seed}"), nodes, steps)
     steps = _with_changes_of_users(random.Random(f"headway changes of users {seed}"), steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
-    texts = random.Random(f"headway texts {seed}")
-    partition, users = partition_of(texts), users_of(texts, dict.fromkeys((*_USERS, _ALONE)))
-    steps = with_texts(texts, steps, users)
-    limits = {users.get(user, user): most for user, most in limits.items()}
-    return Story(
-        seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once, partition=partition
-    )
+    story = Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
+    return story if plain else _with_texts_of_users(random.Random(f"headway texts {seed}"), story)
+
+
+def _with_texts_of_users(chance: random.Random, story: Story) -> Story:
+    partition, users = partition_of(chance), users_of(chance, dict.fromkeys((*_USERS, _ALONE)))
+    limits = {users.get(user, user): most for user, most in story.limits.items()}
+    steps = with_texts(chance, list(story.steps), users)
+    return replace(story, steps=tuple(steps), limits=limits, partition=partition)
 
 
 def _with_later_faults(chance: random.Random, nodes: int, steps: list[Step]) -> list[Step]:
