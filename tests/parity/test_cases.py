@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from slurm.processes import children
 from tests.parity.__main__ import chosen, main
 from tests.parity.case import Case, Do, Job, Until
 from tests.parity.cases import ALL, SUBJECTS
 from tests.parity.cases.known import KNOWN
+from tests.parity.cases.times import TRAP
 from tests.parity.play.records import parse
 from tests.parity.play.scripts import Written, batch_script
 from tests.parity.play.side import Side
@@ -73,6 +78,24 @@ def test_known_limits_are_in_the_documents_and_their_cases_exist() -> None:
     assert set(names) <= {case.name for case in ALL}
     assert len(set(names)) == len(names)
     assert all(limit.aspects for limit in KNOWN)
+
+
+def test_a_signal_to_a_whole_step_leaves_only_the_words_of_its_trap() -> None:
+    with subprocess.Popen(
+        ("bash", "-c", f"echo ready; {TRAP}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as step:
+        assert step.stdout is not None
+        assert step.stdout.readline() == "ready\n"
+        while not children(step.pid):
+            time.sleep(0.01)
+        time.sleep(0.1)  # until the child has become `sleep`
+        os.killpg(step.pid, signal.SIGUSR1)
+        assert step.stdout.read() == "got USR1\n"
+        assert step.wait() == 0
 
 
 def test_another_release_is_refused_with_the_command_that_plays_on_it(

@@ -35,6 +35,17 @@ def verdict(alone: JobOutcome, headway: JobOutcome, case: Case = CASE) -> tuple[
     return found.verdict, {each.aspect for each in found.differences}
 
 
+def test_messages_of_slurms_programs_may_come_in_any_order_and_those_of_the_job_may_not() -> None:
+    messages = (
+        "srun: error: n1: task 0: Exited with exit code 2",
+        "[<id>] error: execve(): bash: No such file or directory",
+    )
+    here, there = (replace(RAN, output="\n".join(("one", *each, "two"))) for each in (messages, messages[::-1]))
+    assert verdict(here, there) == (Verdict.EQUAL, set())
+    assert verdict(here, replace(RAN, output="\n".join(("two", *messages, "one")))) == (Verdict.WORSE, {"output"})
+    assert verdict(here, replace(RAN, output="one\ntwo")) == (Verdict.WORSE, {"output"})
+
+
 @pytest.mark.parametrize("outcome", [RAN, REFUSED, WAITS, PASSED])
 def test_an_outcome_equals_itself(outcome: JobOutcome) -> None:
     assert verdict(outcome, outcome) == (Verdict.EQUAL, set())

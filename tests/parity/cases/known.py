@@ -37,4 +37,10 @@ KNOWN: Sequence[Limit] = (
         ("ntasks-per-gpu",),
         ("24.11",),
     ),
+    Limit(
+        "is refused if its deadline leaves it less than 30 s",
+        ("submission",),
+        ("deadline-missed",),
+        ("24.11", "26.05"),
+    ),
 )

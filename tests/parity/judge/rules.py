@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -21,6 +22,8 @@ _SLURM_PLACES = ("Slurm places it", "Slurm schedules it")
 """Beginnings of explanations of jobs that Headway leaves to Slurm."""
 _NOT_ITS_TURN = frozenset({"", "None", "Priority", "Resources"})
 """Slurm's reasons for jobs that only wait for others; which of them it gives depends on the moment."""
+_OF_SLURM = re.compile(r"(srun|slurmstepd): |\[[^\]]*\] (error|fatal): ")
+"""Beginning of a line that srun or slurmstepd has written ("srun: error: ...", "[12.0] error: ...")."""
 _RUNS = frozenset({"RUNNING", "COMPLETING", "COMPLETED"})
 
 
@@ -76,7 +79,7 @@ def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Foun
     for text in environment.differences(alone.environment, headway.environment):
         yield "environment", text, Verdict.WORSE
     yield from _of_step(alone, headway)
-    if alone.output != headway.output and "PENDING" not in {alone.state, headway.state}:
+    if _in_order(alone.output) != _in_order(headway.output) and "PENDING" not in {alone.state, headway.state}:
         yield "output", f"{_short(headway.output)}, not {_short(alone.output)}", Verdict.WORSE
     if alone.exit_code and headway.exit_code and alone.exit_code != headway.exit_code:
         yield "exit status", f"{headway.exit_code}, not {alone.exit_code}", Verdict.WORSE
@@ -218,6 +221,12 @@ def _nodes(job: JobOutcome) -> str:
 
 def _command(done: CommandOutcome) -> str:
     return f"{'done' if done.status == 0 else 'refused'}{': ' if done.words else ''}{_short(done.words)}"
+
+
+def _in_order(output: str) -> tuple[list[str], list[str]]:
+    """Return the job's own lines, and those of Slurm's programs, which write independently of each other, in alphabetical order."""
+    lines = output.splitlines()
+    return [line for line in lines if not _OF_SLURM.match(line)], sorted(filter(_OF_SLURM.match, lines))
 
 
 def _short(text: str) -> str:
