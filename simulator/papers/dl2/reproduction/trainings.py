@@ -53,6 +53,11 @@ _SHORT = "rounds=8"
 _FIFO, _SRTF = ("teacher=fifo", _SHORT), ("teacher=srtf", _SHORT)
 
 
+def _by_drf(says: str, *settings: str) -> Training:
+    """Return a training that differs from `teacher-drf` in these settings."""
+    return Training((_SHORT, *settings), f"{says}; taught by DRF")
+
+
 def _by_fifo(says: str, *settings: str) -> Training:
     """Return a training that differs from `teacher-fifo` in these settings."""
     return Training((*_FIFO, *settings), f"{says}; taught by FIFO")
@@ -72,17 +77,15 @@ TRAININGS = {
     SRTF_TAUGHT: Training(_SRTF, "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "its supervised phase alone (figure 18)"),
     OFFLINE: _by_fifo("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
-    OFFLINE_DRF: Training(
-        ("speeds=analytical", _SHORT), "OfflineRL taught by DRF: trained at the speeds of Optimus' fit (6.2)"
-    ),
+    OFFLINE_DRF: _by_drf("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
     OFFLINE_PPO: Training(("speeds=analytical",), "OfflineRL with PPO, at the speeds of Optimus' fit", PPO),
-    UNEXPLORED: _by_fifo("no job-aware exploration (table 2)", "epsilon=0"),
-    UNBUNDLED: _by_fifo("no bundle action (table 2)", "bundle=false"),
-    WITHOUT_CRITIC: _by_fifo("the moving average of rewards as the baseline (table 2)", "value_baseline=false"),
-    WITHOUT_REPLAY: _by_fifo("no replay memory (table 2)", "replay=false"),
-    JOB_REWARD: _by_fifo("each action has the reward of its own job (6.5.2)", "reward=job"),
-    SQUARE: _by_fifo("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
-    ABSOLUTE: _by_fifo("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
+    UNEXPLORED: _by_drf("no job-aware exploration (table 2)", "epsilon=0"),
+    UNBUNDLED: _by_drf("no bundle action (table 2)", "bundle=false"),
+    WITHOUT_CRITIC: _by_drf("the moving average of rewards as the baseline (table 2)", "value_baseline=false"),
+    WITHOUT_REPLAY: _by_drf("no replay memory (table 2)", "replay=false"),
+    JOB_REWARD: _by_drf("each action has the reward of its own job (6.5.2)", "reward=job"),
+    SQUARE: _by_drf("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
+    ABSOLUTE: _by_drf("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
     FOUR_TYPES: _by_fifo("jobs of the first four models only (figure 17)", "models=4"),
     SIX_TYPES: _by_fifo(
         "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
