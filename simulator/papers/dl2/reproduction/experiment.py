@@ -130,7 +130,7 @@ _TRAININGS = (
     (DRF_TAUGHT, "against training without replay (table 2)", (WITHOUT_REPLAY,), 1 / 1.396 - 1, 1 / 1.396 - 1),
     (DRF_TAUGHT, "against the reward of each action's job (6.5.2)", (JOB_REWARD,), 1 / 1.291 - 1, 1 / 1.291 - 1),
     (DRF_TAUGHT, "against the other losses (6.5.2)", (SQUARE, ABSOLUTE), None, 0.0),
-    (FIFO_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
+    (DRF_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
     (SRTF_TAUGHT, "against its teacher SRTF (figure 18)", (SRTF,), -0.413, -0.413),
     (SRTF_TAUGHT, "against the supervised phase alone (figure 18)", (SRTF_ALONE,), None, 0.0),
     (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (FIFO_TAUGHT,), 0.0, _SAME),

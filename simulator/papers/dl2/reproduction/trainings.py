@@ -41,7 +41,7 @@ DRF_ALONE, FIFO_ALONE, SRTF_ALONE = "drf-alone", "fifo-alone", "srtf-alone"
 SQUARE, ABSOLUTE = "loss-mean-square", "loss-absolute"
 FOUR_TYPES, SIX_TYPES, EIGHT_TYPES = "four-types", "six-types", "eight-types"
 JOBS = {number: f"j-{number}" for number in (5, 10)}
-"""Trainings by J; that of the default is `teacher-fifo`."""
+"""Trainings by J; that of the default is `teacher-drf`."""
 NEURONS = {number: f"one-layer-{number}" for number in (64, 128, 256, 512)}
 LAYERS = {2: "two-layers-128", 3: "three-layers-128"}
 """Trainings with 128 neurons by the number of layers; that of one layer is in `NEURONS`."""
@@ -91,7 +91,7 @@ TRAININGS = {
         "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
     ),
     EIGHT_TYPES: _by_fifo("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
-    **{name: _by_fifo(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
+    **{name: _by_drf(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
     **{
         name: _by_fifo(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
         for number, name in NEURONS.items()
