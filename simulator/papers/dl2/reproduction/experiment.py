@@ -124,13 +124,13 @@ _TRAININGS = (
     (FIFO_TAUGHT, "against its teacher FIFO (figure 18)", (FIFO,), None, 0.0),
     (FIFO_TAUGHT, "against its supervised phase alone", (FIFO_ALONE,), None, 0.0),
     (FIFO_TAUGHT, "against OfflineRL (figure 9), taught alike", (OFFLINE,), _OFFLINE, _OFFLINE_GOAL),
-    (FIFO_TAUGHT, "against training without the bundle action (table 2)", (UNBUNDLED,), 1 / 1.351 - 1, 1 / 1.351 - 1),
-    (FIFO_TAUGHT, "against training without actor-critic (table 2)", (WITHOUT_CRITIC,), 1 / 1.211 - 1, 1 / 1.211 - 1),
-    (FIFO_TAUGHT, "against training without exploration (table 2)", (UNEXPLORED,), 1 / 1.288 - 1, 1 / 1.288 - 1),
-    (FIFO_TAUGHT, "against training without replay (table 2)", (WITHOUT_REPLAY,), 1 / 1.396 - 1, 1 / 1.396 - 1),
-    (FIFO_TAUGHT, "against the reward of each action's job (6.5.2)", (JOB_REWARD,), 1 / 1.291 - 1, 1 / 1.291 - 1),
-    (FIFO_TAUGHT, "against the other losses (6.5.2)", (SQUARE, ABSOLUTE), None, 0.0),
-    (FIFO_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
+    (DRF_TAUGHT, "against training without the bundle action (table 2)", (UNBUNDLED,), 1 / 1.351 - 1, 1 / 1.351 - 1),
+    (DRF_TAUGHT, "against training without actor-critic (table 2)", (WITHOUT_CRITIC,), 1 / 1.211 - 1, 1 / 1.211 - 1),
+    (DRF_TAUGHT, "against training without exploration (table 2)", (UNEXPLORED,), 1 / 1.288 - 1, 1 / 1.288 - 1),
+    (DRF_TAUGHT, "against training without replay (table 2)", (WITHOUT_REPLAY,), 1 / 1.396 - 1, 1 / 1.396 - 1),
+    (DRF_TAUGHT, "against the reward of each action's job (6.5.2)", (JOB_REWARD,), 1 / 1.291 - 1, 1 / 1.291 - 1),
+    (DRF_TAUGHT, "against the other losses (6.5.2)", (SQUARE, ABSOLUTE), None, 0.0),
+    (DRF_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
     (SRTF_TAUGHT, "against its teacher SRTF (figure 18)", (SRTF,), -0.413, -0.413),
     (SRTF_TAUGHT, "against the supervised phase alone (figure 18)", (SRTF_ALONE,), None, 0.0),
     (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (FIFO_TAUGHT,), 0.0, _SAME),
@@ -146,8 +146,8 @@ _TRAININGS = (
     *((CLUSTERS[number], "against one cluster (figure 19e)", (CLUSTERS[1],), 0.0, _SAME) for number in (2, 4)),
     (CLUSTERS[1], "against the supervised phase alone", (DRF_ALONE,), None, 0.0),
 )
-"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-fifo`;
-those of several clusters with that of one."""
+"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-drf` or
+`teacher-fifo`; those of several clusters with that of one."""
 
 
 def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:

@@ -41,7 +41,7 @@ DRF_ALONE, FIFO_ALONE, SRTF_ALONE = "drf-alone", "fifo-alone", "srtf-alone"
 SQUARE, ABSOLUTE = "loss-mean-square", "loss-absolute"
 FOUR_TYPES, SIX_TYPES, EIGHT_TYPES = "four-types", "six-types", "eight-types"
 JOBS = {number: f"j-{number}" for number in (5, 10)}
-"""Trainings by J; that of the default is `teacher-fifo`."""
+"""Trainings by J; that of the default is `teacher-drf`."""
 NEURONS = {number: f"one-layer-{number}" for number in (64, 128, 256, 512)}
 LAYERS = {2: "two-layers-128", 3: "three-layers-128"}
 """Trainings with 128 neurons by the number of layers; that of one layer is in `NEURONS`."""
@@ -51,6 +51,11 @@ _ENVS_OF_CLUSTER = 4
 _SHORT = "rounds=8"
 """Rounds of reinforcement learning of all trainings but `dl2`."""
 _FIFO, _SRTF = ("teacher=fifo", _SHORT), ("teacher=srtf", _SHORT)
+
+
+def _by_drf(says: str, *settings: str) -> Training:
+    """Return a training that differs from `teacher-drf` in these settings."""
+    return Training((_SHORT, *settings), f"{says}; taught by DRF")
 
 
 def _by_fifo(says: str, *settings: str) -> Training:
@@ -72,23 +77,21 @@ TRAININGS = {
     SRTF_TAUGHT: Training(_SRTF, "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "its supervised phase alone (figure 18)"),
     OFFLINE: _by_fifo("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
-    OFFLINE_DRF: Training(
-        ("speeds=analytical", _SHORT), "OfflineRL taught by DRF: trained at the speeds of Optimus' fit (6.2)"
-    ),
+    OFFLINE_DRF: _by_drf("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
     OFFLINE_PPO: Training(("speeds=analytical",), "OfflineRL with PPO, at the speeds of Optimus' fit", PPO),
-    UNEXPLORED: _by_fifo("no job-aware exploration (table 2)", "epsilon=0"),
-    UNBUNDLED: _by_fifo("no bundle action (table 2)", "bundle=false"),
-    WITHOUT_CRITIC: _by_fifo("the moving average of rewards as the baseline (table 2)", "value_baseline=false"),
-    WITHOUT_REPLAY: _by_fifo("no replay memory (table 2)", "replay=false"),
-    JOB_REWARD: _by_fifo("each action has the reward of its own job (6.5.2)", "reward=job"),
-    SQUARE: _by_fifo("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
-    ABSOLUTE: _by_fifo("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
+    UNEXPLORED: _by_drf("no job-aware exploration (table 2)", "epsilon=0"),
+    UNBUNDLED: _by_drf("no bundle action (table 2)", "bundle=false"),
+    WITHOUT_CRITIC: _by_drf("the moving average of rewards as the baseline (table 2)", "value_baseline=false"),
+    WITHOUT_REPLAY: _by_drf("no replay memory (table 2)", "replay=false"),
+    JOB_REWARD: _by_drf("each action has the reward of its own job (6.5.2)", "reward=job"),
+    SQUARE: _by_drf("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
+    ABSOLUTE: _by_drf("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
     FOUR_TYPES: _by_fifo("jobs of the first four models only (figure 17)", "models=4"),
     SIX_TYPES: _by_fifo(
         "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
     ),
     EIGHT_TYPES: _by_fifo("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
-    **{name: _by_fifo(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
+    **{name: _by_drf(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
     **{
         name: _by_fifo(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
         for number, name in NEURONS.items()
