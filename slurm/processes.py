@@ -23,6 +23,8 @@ _START_FIELD = 19
 _PAUSE_GROWS = 1.2
 _PAUSE_MOST_S = 0.25
 _CONNECT_S = 5.0
+_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] && exec "$@"'
+"""Script of sh: run a command if the process $0 has not ended before the command was tied to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,12 @@ def _finish(
     return subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
 
 
+def tie() -> tuple[str, ...]:
+    """Return words before a command line: the kernel kills its process together with this one (with the thread that has started
+    it, if that ends before), also if that happens before setpriv runs."""
+    return ("setpriv", "--pdeathsig=KILL", "--", "sh", "-c", _UNLESS_ORPHANED, str(os.getpid()))
+
+
 def run_tied(
     *argv: str,
     stdin: str = "",
@@ -234,7 +242,7 @@ def run_tied(
     timeout_s: float = COMMAND_TIMEOUT_S,
 ) -> None:
     """Run a program that the kernel kills with this process: nothing may be built after the process that records it has ended."""
-    run("setpriv", "--pdeathsig", "KILL", "--", *argv, stdin=stdin, check=check, env=env, timeout_s=timeout_s)
+    run(*tie(), *argv, stdin=stdin, check=check, env=env, timeout_s=timeout_s)
 
 
 def search_path(path: str) -> str:

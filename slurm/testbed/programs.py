@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.base.lease import is_stale, read_lease
-
-_TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
-_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] && exec "$@"'
-"""Script of sh: run a command if the process $0 has not ended before it was tied."""
+from slurm.processes import tie
 
 
 class InstallationError(Exception):
@@ -29,14 +26,11 @@ def program(name: str) -> list[str]:
 
 
 def tied_to_us() -> tuple[str, ...]:
-    """Return words before a command line: Ctrl-C does not reach the process, and the kernel kills it together with this one
-    (with the thread that has started it, if that ends before).
+    """Return words before a command line: Ctrl-C does not reach the process, and the kernel kills it together with this one.
 
     Empty where util-linux is not installed, as in very small containers.
     """
-    if not all(shutil.which(program) for program in _TIE[:2]):
-        return ()
-    return (*_TIE, "sh", "-c", _UNLESS_ORPHANED, str(os.getpid()))
+    return ("setsid", *tie()) if all(map(shutil.which, ("setsid", "setpriv"))) else ()
 
 
 def as_user(name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from slurm.minicluster.host.cgroups import freezer_of
 from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import RecordStore
 from slurm.minicluster.spec import ClusterSpec
-from slurm.processes import Identity, ProcessRef, accepts, all_pids, command_line, command_name, run
+from slurm.processes import Identity, ProcessRef, accepts, all_pids, command_line, command_name, run, run_tied
 from slurm.testbed.agents import _listens
 from tests.unit.slurm.trial_cluster import as_root, trial
 
@@ -95,3 +95,12 @@ def test_a_command_on_a_host_has_the_variables_of_its_users_login(tmp_path: Path
 
 def test_output_in_any_encoding_is_taken() -> None:
     assert run("printf", r"caf\351").stdout == r"caf\xe9"
+
+
+def test_a_command_whose_process_has_ended_before_it_is_tied_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_tied("touch", str(tmp_path / "mine"))
+    monkeypatch.setattr("os.getpid", lambda: 1)  # as a child sees it that has another parent by now
+    run_tied("touch", str(tmp_path / "orphan"), check=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
