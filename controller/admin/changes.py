@@ -29,7 +29,7 @@ from controller.agents.profile_requests import MOST_STEPS
 from controller.base.audit import AuditLog, Caller
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.observe.resize import ResizeError
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption
 from policies.errors import PolicyError
 from protos.headway.v1 import admin_pb2, agent_pb2

@@ -21,7 +21,7 @@ from controller.observe.observer import StepsDone
 from controller.observe.role import Role, Standing
 from controller.observe.user_options import read_user_options
 from controller.preempt.budget import PreemptionBudget
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
 from policies.serving.runtime.tasks.supervise import TROUBLE_S, TaskFailure

@@ -17,7 +17,7 @@ from controller.observe.shape import shape_of
 from controller.observe.user_options import read_user_options
 from controller.preempt.manager import PreemptionManager
 from controller.preempt.text import facts_of, why_text
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Preemption, RelocationConstraint
 from policies.placement.requests import Requests
 from protos.headway.v1 import admin_pb2

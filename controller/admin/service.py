@@ -30,7 +30,7 @@ from controller.base.audit import AuditLog
 from controller.base.private_data import JOBS, USAGE
 from controller.base.text import without_job_ids
 from controller.observe.role import Role
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only

@@ -13,7 +13,7 @@ from controller.base.audit import Caller
 from controller.base.errors import JournalError
 from controller.preempt.budget import HOUR_S
 from controller.preempt.user_budget import UserBudget
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 
 
 def admin_only(what: str, more: str = "") -> CallRefused:

@@ -21,7 +21,7 @@ from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
 from controller.profiles.current import ContentionByRun
-from controller.slurm.client import is_asleep
+from controller.slurm.model.cluster import is_asleep
 from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import admin_pb2
 

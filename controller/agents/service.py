@@ -18,7 +18,7 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
 from controller.profiles.current import jobs_by_node, runs_now
 from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
 from nodeagent.uplink.munge import CredentialCodec

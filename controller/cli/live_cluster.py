@@ -12,8 +12,9 @@ from pathlib import Path
 
 from controller.base.errors import ConfigurationError
 from controller.base.text import clip
-from controller.slurm.client import SlurmFacts, SlurmNode
+from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration.topology import SHOW_TOPOLOGY, ReadFile, as_topology_conf, topology_text
+from controller.slurm.model.cluster import SlurmNode
 from controller.slurm.scontrol.parse_nodes import parse_node
 from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster, slurm_cluster

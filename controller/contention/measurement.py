@@ -36,7 +36,7 @@ from controller.profiles.racks import ONE_RACK, Racks
 from controller.profiles.reader import CachingReader, ProfileReader, ProfileStoreError
 from controller.profiles.sensitivity import Priors
 from controller.profiles.windows import RunKey, Throughput
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from policies.serving.runtime.tasks.single_thread import Worker
 from policies.serving.runtime.tasks.supervise import Tasks
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from controller.observe.eligible_nodes import EligibleNodes, UnsupportedRequestError
 from controller.observe.observer import Observation
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.preemption import RelocationConstraint
 from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.placement.best_fit import Capacity, placement_of

@@ -19,7 +19,8 @@ from controller.base.config import ControllerSettings
 from controller.contention.measurement import Measurement
 from controller.profiles.current import Contention, run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import Phase, SlurmJob
 from policies.serving.runtime.tasks.supervise import Tasks
 from protos.headway.v1 import agent_pb2
 

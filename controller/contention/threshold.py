@@ -22,7 +22,7 @@ from controller.preempt.budget import UNDER_WAY, PreemptionBudget, mode_of
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import FRESH_WINDOWS, Contention, ContentionByRun, run_of
 from controller.profiles.windows import Links, RunKey, own_nodes
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod
 
 LEAST_CONFIDENCE = 0.5

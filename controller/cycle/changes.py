@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from controller.base.apart import LEFT_OUT, apart
 from controller.observe.role import in_scope
 from controller.slurm.birthmark import are_of_two_jobs
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.identity import is_same_request
 from controller.state.journal import RunRecord
 from controller.state.ledger import Ledger, Served

@@ -32,7 +32,8 @@ from controller.cycle.view.result import CycleResult, is_in_transit
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observation, Observer
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import SlurmClient, SlurmSnapshot
+from controller.slurm.client import SlurmClient
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.user_holds import HoldFolder, Holds
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger

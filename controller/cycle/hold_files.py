@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from controller.base.events import EventLog
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.user_holds import Hold, HoldFolder, Holds, is_for_next_run, own_holds, settled
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,8 @@ from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_re
 from controller.cycle.limit_backoff import may_unblock
 from controller.cycle.refusals import after_requeue, nodes_not_booted, requeued_at_once, retry_now
 from controller.cycle.unreported import Unreported
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import is_another, may_be_same
 from controller.state.journal import Journal, RunRecord, require_storable

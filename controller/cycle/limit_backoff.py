@@ -16,7 +16,7 @@ from typing import NamedTuple
 from controller.base.apart import apart
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 
 _Amounts = tuple[float, ...]

@@ -10,7 +10,7 @@ from controller.base.apart import apart
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import Role
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.user_changes import shows_other_nodes
 

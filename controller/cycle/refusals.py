@@ -20,7 +20,8 @@ from controller.base.apart import apart
 from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
-from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmNode
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.ledger import NODES_AWAY, NOT_BOOTED, Ledger, PinRecord, Refusal
 from policies.serving.runtime.tasks.backoff import Backoff
 

@@ -18,7 +18,9 @@ from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.stranded import beyond_limits, stranded
 from controller.observe.observer import Observation
-from controller.slurm.client import Failure, JobKey, SlurmClient, SlurmSnapshot
+from controller.slurm.client import Failure, SlurmClient
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 

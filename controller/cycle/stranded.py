@@ -15,7 +15,7 @@ from controller.observe.observer import Observation
 from controller.observe.resize import ResizeError, resized
 from controller.observe.role import Role
 from controller.observe.user_options import UserOptions, read_user_options
-from controller.slurm.client import JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from policies.placement.requests import Requests

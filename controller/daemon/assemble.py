@@ -41,7 +41,7 @@ from controller.forecast.service import forecast_starts
 from controller.notify.service import send_notifications
 from controller.observe.gpu_layouts import read_layouts
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
 from controller.slurm.slurmctld_hosts import read_slurmctld_hosts
 from controller.slurm.user_holds import HoldFolder

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.base.audit import UNKNOWN, AuditLog, Caller
 from controller.base.config import ControllerSettings
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.user_holds import Holds
 from controller.state.preemption import Cause, Preemption
 

@@ -35,8 +35,9 @@ from controller.daemon.policy_swap import PolicySwap
 from controller.daemon.slurm_settings import SlurmSettings
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import SlurmClient, SlurmFacts, SlurmSnapshot
+from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.slurm.configuration.requeue_delay import requeue_delay_s
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger

@@ -13,7 +13,7 @@ from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import MAX_BACKOFF_S, Intervals
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.observe.partition_sizes import PartitionSizes
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.priorities.weights import MULTIFACTOR
 from controller.slurm.user_holds import HoldFolder
 from policies.serving.runtime.sdnotify import Notifier

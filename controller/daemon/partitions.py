@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from controller.base.errors import ConfigurationError
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings

@@ -11,7 +11,8 @@ import structlog
 
 from controller.base.errors import SlurmError, SlurmReplyError
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import Shares, SlurmFacts
+from controller.slurm.client import SlurmFacts
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import weights_of
 from policies.serving.runtime.tasks.supervise import Tasks

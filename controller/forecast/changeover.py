@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 
 NEWEST = 300
 """Number of times that are kept of each part, the last ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 
 
 @dataclass(frozen=True, slots=True)

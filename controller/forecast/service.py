@@ -18,7 +18,7 @@ from controller.forecast.changeover import Changeovers
 from controller.forecast.estimate import StartEstimate
 from controller.forecast.process import Forecaster, ForecastProcess
 from controller.forecast.request import Answer, Request
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.decided_by import DecidedBy
 from controller.state.journal_rows import encode_key
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.base.text import clip, count
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from policies.serving.runtime.hostlist import fold
 
 VERSION = 1

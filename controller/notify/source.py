@@ -11,7 +11,7 @@ from controller.base.text import without_job_ids
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 from controller.notify.message import JobEvent, Notification
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.preemption import Preemption, Stage
 
 _MOST_STOPPED = 10_000

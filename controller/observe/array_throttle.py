@@ -14,7 +14,7 @@ from operator import itemgetter
 from controller.observe.columns import STATIC, STATIC_ROW
 from controller.observe.job_row import JobRow
 from controller.observe.role import Obstacle, Role, Standing
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 
 _TIMES = frozenset({"submit_time_s", "start_time_s", "eligible_time_s"})
 _REQUEST = itemgetter(*(place for place, name in enumerate(STATIC.names or ()) if name not in _TIMES))

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from controller.profiles.current import Contention
 from controller.profiles.racks import ONE_RACK, Racks
-from controller.slurm.client import NodeShare, SlurmNode
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import NodeShare
 from controller.state.ledger import Served
 from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 
 _CLAUSE = re.compile(r"(?P<kind>[a-z]+)(?::(?P<targets>[\d_*:+]+))?(?:\(\w+\))?")
 _NUMBERS = re.compile(r"\d+")

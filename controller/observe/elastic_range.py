@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from controller.observe.shape import JobShape
 from controller.observe.user_options import UserOptions
-from controller.slurm.client import ResourceRequest
+from controller.slurm.model.job import ResourceRequest
 from policies.model import Split
 
 

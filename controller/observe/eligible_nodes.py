@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controller.slurm.client import ResourceRequest, SlurmJob, SlurmReservation, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmReservation, SlurmSnapshot
+from controller.slurm.model.job import ResourceRequest, SlurmJob
 from controller.state.preemption import RelocationConstraint
 
 Mask = npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ import numpy as np
 import structlog
 
 from controller.base.errors import ConfigurationError
-from controller.slurm.client import NodeShare
+from controller.slurm.model.job import NodeShare
 from policies.model import ClusterState
 from policies.state.gpu_layout import GpuLayout
 

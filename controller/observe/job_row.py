@@ -18,7 +18,7 @@ from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, even_divisions, shape_of, uneven_shape
 from controller.observe.user_options import MOST_GPUS, read_user_options
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.slurm.priorities.formula import Owner
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint

@@ -23,7 +23,7 @@ from controller.profiles.current import ContentionByRun, run_of
 from controller.profiles.racks import ONE_RACK, Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.windows import RunShape, Throughput, Trained
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from policies.model import ClusterState, Pairs, ProfileTable
 from policies.placement.locality_tiers import NUM_TIERS
 from policies.state.pair_ratios import Pair, key_of, mean_losses

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.observe.shape import JobShape
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 
 _SWITCHES = "--switches="
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.base.apart import apart
-from controller.slurm.client import NodeShare, ResourceRequest, SlurmJob
+from controller.slurm.model.job import NodeShare, ResourceRequest, SlurmJob
 
 _TEXTS = (
     "user", "name", "partition", "state", "reason", "comment", "features", "reservation", "account", "qos", "dependency",

@@ -29,16 +29,9 @@ from controller.observe.role import WAITING, Obstacle, Role, Standing, in_scope,
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import (
-    HOLD_MARK,
-    USER_HOLD_MARK,
-    JobKey,
-    NodeShare,
-    Phase,
-    SlurmJob,
-    SlurmNode,
-    SlurmSnapshot,
-)
+from controller.slurm.model.cluster import SlurmNode, SlurmSnapshot
+from controller.slurm.model.job import JobKey, NodeShare, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.ledger import Ledger, Served
 from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller.base.partition_size import NodeKind, PartitionSize
-from controller.slurm.client import SlurmNode, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmNode, SlurmSnapshot
 
 
 class PartitionSizes:

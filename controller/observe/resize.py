@@ -22,7 +22,7 @@ from itertools import chain, islice
 from controller.base.errors import HeadwayError
 from controller.observe.shape import shape_of
 from controller.observe.user_options import NO_OPTIONS, UserOptions
-from controller.slurm.client import ResourceRequest, SlurmJob
+from controller.slurm.model.job import ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 
 _SHOWN = 6

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, USER_HOLD_MARK, Phase, SlurmJob
 from controller.slurm.configuration.requeue_delay import DEFAULT_S
+from controller.slurm.model.job import IMPOSSIBLE, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.ledger import Ledger, Refusal
 
 

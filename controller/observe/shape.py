@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from controller.slurm.client import ResourceRequest
+from controller.slurm.model.job import ResourceRequest
 from policies.model import Split
 
 _UNBOUNDED_NODES = 1_000_000

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from controller.base.apart import apart
 from controller.observe.job_row import JobRow
-from controller.slurm.client import Shares, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.formula import Requests, multifactor
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import PriorityWeights

@@ -15,7 +15,7 @@ from controller.base.text import count, duration
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, Stage
 from policies.serving.runtime.tasks.backoff import Backoff
 

@@ -33,7 +33,9 @@ from controller.preempt.reports.job_reports import NodeReport, newest_step
 from controller.preempt.reports.silent_nodes import kept_off
 from controller.preempt.text import end_text, forced_text
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import Failure
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from controller.state.preemption import (

@@ -14,7 +14,7 @@ from itertools import chain, filterfalse, islice
 from controller.base.text import listed
 from controller.observe.user_options import read_user_options
 from controller.preempt.reports.job_reports import NodeReport
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.slurm.updates.changes import NO_HOLD_AT_REQUEUE
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 

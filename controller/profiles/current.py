@@ -15,7 +15,8 @@ from controller.profiles.ideal import ideal_of
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import Ideal, IdealSource, Priors, Sensitivity, sensitivity
 from controller.profiles.windows import RunKey, SlurmRun, Throughput
-from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import Phase, SlurmJob
 
 FRESH_WINDOWS = 5
 """A window describes the present for this many times its length, including the time until it is computed."""

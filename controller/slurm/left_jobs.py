@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import is_between_hands
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from controller.slurm.client import SlurmJob, SlurmNode
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import SlurmJob
 
 MANY_NODES = 500_000
 """An upper bound of nodes that no cluster reaches: it stands for "none" in a job that once had a bound."""

@@ -21,7 +21,10 @@ import structlog
 
 from controller.base.errors import ConfigurationError
 from controller.base.lease import MOST_HOLDS
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import Failures
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 
 log = structlog.get_logger(__name__)
 

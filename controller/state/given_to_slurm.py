@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal_rows import encode_key
 from controller.state.preemption_table import Read
 from controller.state.typed_rows import well_typed

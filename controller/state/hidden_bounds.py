@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.slurm.client import Phase, ResourceRequest, SlurmJob, SlurmNode
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import Phase, ResourceRequest, SlurmJob
 from controller.state.identity import is_bound_form, is_same_request
 from controller.state.ledger import Ledger
 

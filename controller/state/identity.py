@@ -9,7 +9,7 @@ Headway wrote for that id nor the one of its user is another job.
 from __future__ import annotations
 
 from controller.slurm.birthmark import are_of_two_jobs
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 
 

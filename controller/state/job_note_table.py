@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal_rows import encode_key, lenient_key
 from controller.state.journal_schema import MAX_JOB_NOTES
 from controller.state.preemption_table import Read, Writing

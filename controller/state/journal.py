@@ -18,7 +18,8 @@ from typing import Any
 import structlog
 
 from controller.base.apart import apart
-from controller.slurm.client import Failures, JobKey
+from controller.slurm.client import Failures
+from controller.slurm.model.job import JobKey
 from controller.state.given_to_slurm import GivenToSlurmReader, prune_intents
 from controller.state.job_note_table import JobNoteTable, prune_job_notes
 from controller.state.journal_file import JournalFile

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from controller.slurm.client import JobKey, ResourceRequest
 from controller.slurm.hostlist import NODE_NAME
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.ledger import PinRecord, Refusal, Served
 from controller.state.preemption import Preemption, RelocationConstraint
 from controller.state.typed_rows import MOST_NUMBER

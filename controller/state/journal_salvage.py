@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from controller.base.sqlite_file import connect_read_only, readable, require_size, time_limit
-from controller.slurm.client import JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.journal_rows import RowError, decode_key, decode_pin, decode_request
 from controller.state.journal_schema import JOURNAL, TABLES, TAKEN_FROM, UNSURE
 from controller.state.ledger import PinRecord

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
-from controller.slurm.client import JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.preemption import RelocationConstraint
 
 MOST_ESTIMATES = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 
 _STILL_RUNNING_S = 60.0
 """A job that Slurm shows unchanged this long after its requeue was not requeued, in seconds."""

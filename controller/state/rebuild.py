@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.base.apart import apart
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from controller.state.user_changes import with_possible_nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 
 
 class StepOutcome(StrEnum):

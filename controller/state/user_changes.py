@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.slurm.client import Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 
 _OTHERS = ("num_tasks", "memory_mib_per_node", "memory_mib_per_cpu", "excluded_nodes")

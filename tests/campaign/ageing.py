@@ -27,7 +27,7 @@ import numpy.ma  # noqa: F401 - numpy itself imports it at its first `unique`, w
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.sqlite_file import asides
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.journal_schema import JOURNAL
 from tests.birthmarks import without_birthmark
 from tests.campaign.growth import Day, levels_off, process_sizes

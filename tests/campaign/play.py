@@ -19,7 +19,7 @@ import structlog
 
 from controller.base.apart import LEFT_OUT
 from controller.base.errors import HeadwayError, SlurmError
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.journal import Journal
 from tests.birthmarks import without_birthmark
 from tests.campaign.plot.faults import FAULTS, OF_CALLS, InjectedError

@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from unittest.mock import MagicMock
 
-from controller.slurm.client import NodeShare
 from controller.slurm.embedded import Submission, sbatch_request
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import NodeShare
 from controller.state.journal import Journal
 from tests.campaign.play import play
 from tests.campaign.plot.faults import kill_controller

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from controller.slurm.client import NodeShare, Phase
 from controller.slurm.embedded import Submission, sbatch_request
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import NodeShare, Phase
 from policies.errors import PolicyFault, PolicyServerError
 from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.generate import make_story

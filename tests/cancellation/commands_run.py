@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, Phase, Pin, SlurmJob
+from controller.slurm.client import Pin
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.slurm.pyslurm.calls import PySlurmCalls
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess

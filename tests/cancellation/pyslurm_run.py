@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient

@@ -21,9 +21,10 @@ import grpc.aio
 
 from controller.base.lease import read_lease
 from controller.daemon.assemble import run_controller
-from controller.slurm.client import Shares, SlurmFacts
+from controller.slurm.client import SlurmFacts
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.model.shares import Shares
 from controller.state.preemption import Stage
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.stream import ControllerStream, StreamSettings

@@ -17,7 +17,8 @@ from unittest.mock import patch
 from controller.base.config import ControllerSettings
 from controller.daemon.watchdog.requeued import Placed
 from controller.daemon.watchdog.run import check_once
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.user_holds import Hold, HoldFolder
 from controller.state.ledger import PinRecord

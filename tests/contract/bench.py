@@ -16,7 +16,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.slurm.client import JobKey, SlurmClient, SlurmJob, SlurmSnapshot
+from controller.slurm.client import SlurmClient
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, SlurmJob
 
 GPUS_PER_NODE = 8
 FEATURES: tuple[str, ...] = ("fast", "fast", "slow", "slow")

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import (
-    HOLD_MARK,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    FailureReason,
-    JobKey,
-    Phase,
-    Pin,
-    SlurmJob,
-)
+from controller.slurm.client import FailureReason, Pin
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from tests.contract.bench import Order, SlurmBench, job_of
 from tests.contract.steps import running, seen, submit_held, submit_running
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import HOLD_MARK, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import Pin
+from controller.slurm.model.job import Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from tests.contract.bench import GPUS_PER_NODE, Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import requeued, running, seen, submit_held, submit_running
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.slurm.client import HOLD_MARK, JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK
 from tests.contract.bench import FEATURES, GPUS_PER_NODE, SHORT_MAX_TIME_S, Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import ended, submit_held, submit_running
 

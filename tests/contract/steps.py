@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from tests.contract.bench import Order, SlurmBench, job_of
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase, Pin
+from controller.slurm.client import Pin
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from tests.contract.bench import Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import ended, requeued, running, seen, submit_held, submit_running
 

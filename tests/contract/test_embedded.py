@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.base.clock import VirtualClock
-from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
+from controller.slurm.client import SlurmClient
 from controller.slurm.embedded import (
     ClusterDescription,
     EmbeddedSlurm,
@@ -18,6 +18,8 @@ from controller.slurm.embedded import (
     Submission,
     sbatch_request,
 )
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey
 from tests.contract.bench import GPUS_PER_NODE, MATLAB_LICENSES, SHORT_MAX_TIME_S, Condition, Order
 from tests.contract.slurm_contract import SlurmContract
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.slurm.client import HOLD_MARK
+from controller.slurm.model.marks import HOLD_MARK
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.hollow import answering

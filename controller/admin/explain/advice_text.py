@@ -11,7 +11,7 @@ from controller.admin.explain.explain import Explained
 from controller.base.apart import each
 from controller.base.text import listed
 from controller.profiles.current import run_of
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from protos.headway.v1 import admin_pb2
 
 _CAUSES = {

@@ -8,7 +8,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count, listed, three_digits
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource, Sensitivity
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 
 _UNDISTURBED = 1.05
 """Slowdown below which a job counts as undisturbed, because windows of one job differ by as much."""

@@ -21,7 +21,7 @@ from controller.observe.resize import request_now
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.shape import shape_of
 from controller.profiles.current import Contention, run_of
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
 from policies.model import BoolColumn, ClusterState
 from policies.wire.messages import state_digest

@@ -17,7 +17,7 @@ from controller.base.text import capitalized, clock_time, count, duration, gpu_h
 from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.journal import RunRecord
 from controller.state.ledger import UNFIT_S, Refusal
 

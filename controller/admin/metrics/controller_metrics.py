@@ -25,7 +25,7 @@ from controller.base.watchdog_mark import last_check_s
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role, Standing
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.decided_by import DecidedBy
 from policies.serving.runtime.version import VERSION
 

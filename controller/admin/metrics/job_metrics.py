@@ -16,7 +16,7 @@ from controller.base.private_data import JOBS, is_private
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
 from controller.observe.role import Role, Standing
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 
 _Waiting = tuple[SlurmJob, Standing, float]
 """A job, its role, and its wait so far in seconds."""

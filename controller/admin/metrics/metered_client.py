@@ -11,17 +11,10 @@ from prometheus_client import Counter, Histogram
 
 from controller.base.clock import Clock
 from controller.base.errors import SlurmError, SlurmUnavailableError
-from controller.slurm.client import (
-    Failures,
-    JobKey,
-    Pin,
-    ResourceRequest,
-    Shares,
-    SlurmClient,
-    SlurmFacts,
-    SlurmJob,
-    SlurmSnapshot,
-)
+from controller.slurm.client import Failures, Pin, SlurmClient, SlurmFacts
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
+from controller.slurm.model.shares import Shares
 from policies.serving.runtime.tasks.supervise import is_own_end
 
 T = TypeVar("T")

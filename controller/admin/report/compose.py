@@ -11,7 +11,7 @@ from controller.admin.report.runs import runs_of
 from controller.admin.report.sources import Sources
 from controller.cycle.changes import uncounted_run_s
 from controller.observe.role import Role
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import admin_pb2
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from controller.admin.report.sources import Sources
 from controller.base.text import duration
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from protos.headway.v1 import admin_pb2
 
 _IDLE_SHARE = 0.2

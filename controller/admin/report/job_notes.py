@@ -11,7 +11,7 @@ from controller.base.apart import apart
 from controller.base.errors import JournalError
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.job_note_table import JobNote, JobNoteTable
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
 from controller.agents.commands import CommandSender
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from protos.headway.v1 import agent_pb2
 
 log = structlog.get_logger(__name__)

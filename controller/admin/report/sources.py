@@ -13,7 +13,7 @@ from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmError
 from controller.profiles.reader import ProfileStoreError
 from controller.slurm.accounting import AccountedRun, Accounting, keeps_accounting
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.job_note_table import JobNote
 from controller.state.journal import Journal, PlacedEntry, RunRecord

@@ -17,7 +17,7 @@ from controller.base.apart import apart
 from controller.base.job_sizes import SIZES, quantile, size_class
 from controller.cycle.changes import allocated_gpus, uncounted_run_s
 from controller.observe.role import Role
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.usage import EndedUse, EndedWaits, read_ended_use, read_ended_waits
 from protos.headway.v1 import admin_pb2
 

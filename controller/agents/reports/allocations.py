@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.profiles.current import WITH_A_RUN
-from controller.slurm.client import SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
 
 _SETTLED_S = 30.0
 """Time after the start of a run in which a report may still belong to the run before, because clocks differ by some seconds."""

@@ -9,7 +9,8 @@ from controller.base.lease import Lease
 from controller.cli.doctor.agents import AgentsSeen
 
 if TYPE_CHECKING:
-    from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+    from controller.slurm.client import SlurmFacts
+    from controller.slurm.model.cluster import SlurmNode, SlurmPartition
     from policies.api import PolicySpec
 
 

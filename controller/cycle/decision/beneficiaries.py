@@ -13,7 +13,7 @@ from dataclasses import replace
 from controller.base.text import count
 from controller.observe.role import LAST_RETRY_S
 from controller.preempt.budget import HOUR_S
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.ledger import Ledger, Refusal
 
 MOST_TIMES = 3

@@ -28,7 +28,7 @@ from controller.preempt.budget import PreemptionBudget, leaves, may_be_preempted
 from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, RelocationConstraint
 

@@ -16,7 +16,7 @@ from controller.observe.observer import Observation
 from controller.observe.role import Obstacle
 from controller.preempt.budget import leaves
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.preemption import EndReason, Preemption
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from controller.cycle.room.capacity import Capacity, Need
 from controller.observe.observer import Observation
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from policies.model import IntColumn, Placement
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from controller.base.apart import apart
 from controller.cycle.room.capacity import Capacity, OnNode
 from controller.observe.observer import Observation
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 
 Occupant = tuple[SlurmJob, tuple[OnNode, ...]]
 """A job, and its resources on each managed node."""

@@ -26,7 +26,7 @@ from controller.observe.observer import Observation
 from controller.observe.role import Role
 from controller.preempt.budget import leaves, mode_of
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode
 from controller.state.ledger import NODES_AWAY, Ledger
 from controller.state.preemption import Cause, EndReason, Stage

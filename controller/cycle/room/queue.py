@@ -13,7 +13,8 @@ from controller.cycle.room.capacity import Capacity, Need
 from controller.cycle.room.occupancy import free_capacity, occupants_of
 from controller.cycle.room.stops import Candidate, Room, room_for
 from controller.observe.observer import Observation
-from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, holds_nodes
 
 _MOST_TRIES = 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.cycle.room.capacity import Capacity, Departures, Leaving, Need, OnNode
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from policies.model import Placement
 
 

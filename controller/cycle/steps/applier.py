@@ -25,17 +25,9 @@ from controller.cycle.steps.verbs import JournaledVerbs
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
 from controller.preempt.text import constraint_text
-from controller.slurm.client import (
-    HOLD_MARK,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    Failure,
-    FailureReason,
-    Failures,
-    JobKey,
-    Pin,
-    SlurmJob,
-)
+from controller.slurm.client import Failure, FailureReason, Failures, Pin
+from controller.slurm.model.job import JobKey, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord, Refusal

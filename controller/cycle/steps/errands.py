@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from controller.base.apart import apart
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.state.preemption import Preemption, Stage
 
 _USER_SIGNAL = "USR1"

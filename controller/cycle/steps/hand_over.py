@@ -8,7 +8,9 @@ from contextlib import suppress
 from controller.base.errors import SlurmError
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, SlurmClient, SlurmJob
+from controller.slurm.client import Failures, SlurmClient
+from controller.slurm.model.job import JobKey, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import (
     HoldFolder,
     hand_over,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.observe.user_options import read_user_options
-from controller.slurm.client import Failure, FailureReason, Failures, JobKey, SlurmJob
+from controller.slurm.client import Failure, FailureReason, Failures
+from controller.slurm.model.job import JobKey, SlurmJob
 
 
 def overtaken(

@@ -10,7 +10,8 @@ from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.cycle.refusals import Verdict, refused_again
 from controller.cycle.steps.verbs import JournaledVerbs
-from controller.slurm.client import Failures, JobKey
+from controller.slurm.client import Failures
+from controller.slurm.model.job import JobKey
 from controller.state.hidden_bounds import is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger

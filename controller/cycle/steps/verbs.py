@@ -11,17 +11,9 @@ from controller.base.apart import LEFT_OUT
 from controller.base.clock import Clock
 from controller.base.errors import HeadwayError, SlurmError
 from controller.base.events import EventLog
-from controller.slurm.client import (
-    HOLD_MARK,
-    Failure,
-    FailureReason,
-    Failures,
-    JobKey,
-    Pin,
-    ResourceRequest,
-    SlurmClient,
-    SlurmJob,
-)
+from controller.slurm.client import Failure, FailureReason, Failures, Pin, SlurmClient
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.updates.pieces import Pieces
 from controller.state.journal import Journal
 

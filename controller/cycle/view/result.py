@@ -8,7 +8,7 @@ from controller.cycle.changes import JobChanges
 from controller.cycle.decision.decider import Decided
 from controller.observe.observer import Observation
 from controller.observe.role import SETTLING, Role
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.journal import RunRecord
 
 _PASSING = frozenset({Phase.CONFIGURING, Phase.COMPLETING})

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.base.apart import apart, those
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 from controller.slurm.left_jobs import is_requeued_with_nodes
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
 from controller.state.identity import may_be_same
 from controller.state.ledger import Ledger, PinRecord
 

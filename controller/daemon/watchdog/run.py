@@ -21,7 +21,7 @@ from controller.slurm.user_holds import HoldFolder
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
     from controller.daemon.watchdog.requeued import Placed
-    from controller.slurm.client import JobKey, ResourceRequest
+    from controller.slurm.model.job import JobKey, ResourceRequest
 
 log = structlog.get_logger(__name__)
 

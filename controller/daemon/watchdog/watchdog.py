@@ -29,8 +29,9 @@ from controller.base.errors import SlurmUnavailableError, TurnLostError
 from controller.base.lease import is_stale, read_lease
 from controller.base.turn import Turn
 from controller.daemon.watchdog.requeued import Placed, own_requests
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure
+from controller.slurm.client import Failure
 from controller.slurm.left_jobs import is_held_by_headway, is_released, is_requeued_with_nodes
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import (
     HoldFolder,
     hand_over,
@@ -41,7 +42,8 @@ from controller.slurm.user_holds import (
 )
 
 if TYPE_CHECKING:
-    from controller.slurm.client import JobKey, ResourceRequest, SlurmClient, SlurmJob
+    from controller.slurm.client import SlurmClient
+    from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
 
 log = structlog.get_logger(__name__)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from controller.agents.commands import AgentCommands
 from controller.base.clock import Clock
 from controller.preempt.attempts.attempt import PreemptionAttempt
-from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from controller.state.preemption_table import PreemptionTable
 

@@ -13,7 +13,7 @@ from controller.base.events import EventLog
 from controller.base.listener_failures import ListenerFailures
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.text import event_text
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from controller.state.preemption import Preemption, left_s

@@ -10,7 +10,8 @@ from controller.agents.node_table import NodeStatus
 from controller.preempt.reports.job_reports import NodeReport, ReportTable, newest_step
 from controller.preempt.reports.silent_nodes import silent_nodes
 from controller.profiles.windows import RunKey
-from controller.slurm.client import SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import SlurmJob
 from controller.state.preemption import Preemption
 
 

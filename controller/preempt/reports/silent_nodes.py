@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from controller.base.text import listed
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 
 KEPT_OFF_S = 300.0
 """Time after its stop for which a job avoids nodes whose agents are silent, seconds."""

@@ -1,6 +1,6 @@
 """An emulated Slurm in this process: the same verbs, states and delays as a real one, on a real or a virtual clock.
-Imports `base`, `slurm/birthmark`, `slurm/client`, `slurm/updates` and `slurm/user_holds`; of other packages `policies` and
-`simulator`.
+Imports `base`, `slurm/birthmark`, `slurm/client`, `slurm/model`, `slurm/updates` and `slurm/user_holds`; of other packages
+`policies` and `simulator`.
 
 Its behaviour was measured on Slurm 22.05.8, and the contract suite (tests/contract) runs the same tests on both. Not
 emulated: fair share and multifactor priorities, preemption by partition or QOS, job steps, federation, and GPUs of several

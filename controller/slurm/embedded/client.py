@@ -7,27 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import (
-    HOLD_MARK,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    Failure,
-    FailureReason,
-    Failures,
-    JobKey,
-    Phase,
-    Pin,
-    ResourceRequest,
-    Shares,
-    SlurmFacts,
-    SlurmJob,
-    SlurmSnapshot,
-)
+from controller.slurm.client import Failure, FailureReason, Failures, Pin, SlurmFacts
 from controller.slurm.embedded import view
 from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
+from controller.slurm.model.shares import Shares
 from controller.slurm.updates.changes import ended_first, held_again, held_by_others
 
 VERSION = (22, 5, 8)

@@ -11,7 +11,6 @@ import structlog
 from controller.base.clock import Clock, RealClock
 from controller.base.errors import SlurmError, SlurmUnavailableError
 from controller.base.lease import Lease
-from controller.slurm.client import JobKey, Phase, SlurmReservation
 from controller.slurm.embedded.client import EmbeddedClient
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
@@ -21,6 +20,8 @@ from controller.slurm.embedded.ctld.slurmctld import Accounting, Slurmctld
 from controller.slurm.embedded.description import ClusterDescription, JobDescription
 from controller.slurm.embedded.faults import Faults
 from controller.slurm.embedded.view import key_of
+from controller.slurm.model.cluster import SlurmReservation
+from controller.slurm.model.job import JobKey, Phase
 from controller.slurm.user_holds import HoldFolder
 
 log = structlog.get_logger(__name__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 
-from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, ResourceRequest, SlurmJob
 
 _shown_facts = attrgetter(
     "submission", "request", "partition", "submit_time_s", "priority", "time_limit_s", "admin_comment", "requeue", "dependency",

@@ -1,4 +1,4 @@
 """Slurm's order of waiting jobs, and its rules of preemption: what slurmctld would compute for jobs that are held.
 
-Imports `base`, `slurm/client`, `slurm/scontrol`.
+Imports `base`, `slurm/model` and `slurm/scontrol`.
 """

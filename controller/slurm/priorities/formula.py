@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from controller.slurm.client import Shares, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.weights import PriorityWeights
 
 Floats = npt.NDArray[np.float64]

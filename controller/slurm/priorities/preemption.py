@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from controller.slurm.client import Phase, QosPreemption, Shares, SlurmJob, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.shares import QosPreemption, Shares
 from controller.slurm.scontrol.values import duration_s
 
 _BY_QOS, _BY_TIER = "preempt/qos", "preempt/partition_prio"

@@ -20,18 +20,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.slurm.client import (
-    JobKey,
-    NodeShare,
-    Phase,
-    ResourceRequest,
-    SlurmJob,
-    SlurmNode,
-    SlurmPartition,
-    SlurmReservation,
-    is_held,
-)
 from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmReservation
+from controller.slurm.model.job import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob, is_held
 from controller.slurm.pyslurm.errors import is_unknown_job
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values

@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from controller.slurm.client import JobKey, Shares, SlurmFacts, SlurmJob, SlurmSnapshot
+from controller.slurm.client import SlurmFacts
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, SlurmJob
+from controller.slurm.model.shares import Shares
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
 from controller.slurm.pyslurm.process import Worker
 from controller.slurm.records import JobRecord, largest_node

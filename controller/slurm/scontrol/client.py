@@ -10,17 +10,10 @@ import structlog
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import (
-    Association,
-    JobKey,
-    Shares,
-    SlurmFacts,
-    SlurmJob,
-    SlurmNode,
-    SlurmPartition,
-    SlurmReservation,
-    SlurmSnapshot,
-)
+from controller.slurm.client import SlurmFacts
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmReservation, SlurmSnapshot
+from controller.slurm.model.job import JobKey, SlurmJob
+from controller.slurm.model.shares import Association, Shares
 from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.doubt import JobsInDoubt

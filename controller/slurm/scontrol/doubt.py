@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.incremental import JobReading, keep_identity
 

@@ -14,7 +14,7 @@ from itertools import chain
 from operator import attrgetter
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job

@@ -25,8 +25,8 @@ from functools import lru_cache
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip, readable
-from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob, is_held
 from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, cpu_count, expand_indices, expand_nodes, gpu_mask
+from controller.slurm.model.job import JobKey, NodeShare, Phase, SlurmJob, is_held
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface

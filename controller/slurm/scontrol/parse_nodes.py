@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation, is_asleep
 from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, NODE_NAME, expand_nodes
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmReservation, is_asleep
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controller.slurm.client import ResourceRequest
 from controller.slurm.hostlist import expand_nodes
+from controller.slurm.model.job import ResourceRequest
 from controller.slurm.records import MANY_NODES, NEWER_GRES, OLDER_GRES
 from controller.slurm.scontrol import values
 

@@ -6,7 +6,7 @@ import math
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import Association, QosPreemption
+from controller.slurm.model.shares import Association, QosPreemption
 from controller.slurm.scontrol.values import duration_s, whole
 
 SSHARE = ("--noheader", "--parsable2", "--all", "--format=Account,User,Partition,FairShare")

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 import structlog
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import HOLD_MARK, PIN_MARK
 from controller.slurm.left_jobs import is_left, is_requeued_with_nodes
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.rows import decode

@@ -22,20 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.slurm.client import (
-    CHECK_MARK,
-    HELD_BY_ADMIN,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    Failure,
-    FailureReason,
-    JobKey,
-    Phase,
-    Pin,
-    ResourceRequest,
-    SlurmJob,
-)
+from controller.slurm.client import Failure, FailureReason, Pin
 from controller.slurm.hostlist import NODE_NAME
+from controller.slurm.model.job import HELD_BY_ADMIN, JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import CHECK_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.records import MANY_NODES
 from controller.slurm.updates.comments import exchanged, with_mark
 from controller.slurm.updates.found import Found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.records import JobRecord
 
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.slurm.client import Pin, ResourceRequest, SlurmJob, SlurmNode
+from controller.slurm.client import Pin
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import ResourceRequest, SlurmJob
 from controller.slurm.records import OLDER_GRES, JobRecord
 
 _MOST_GPUS = 64

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.slurm.records import JobRecord
 from controller.slurm.updates.found import Found
 

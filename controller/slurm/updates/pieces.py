@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from controller.base.errors import SlurmError
-from controller.slurm.client import Failure, FailureReason, Failures, JobKey
+from controller.slurm.client import Failure, FailureReason, Failures
+from controller.slurm.model.job import JobKey
 
 _FIRST = 32
 _MOST = 512

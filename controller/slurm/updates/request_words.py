@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.slurm.client import Pin, ResourceRequest
+from controller.slurm.client import Pin
+from controller.slurm.model.job import ResourceRequest
 from controller.slurm.records import MANY_NODES, NEWER_GRES
 from controller.slurm.updates.found import Found
 

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.slurm.client import Failure, Failures, JobKey
+from controller.slurm.client import Failure, Failures
+from controller.slurm.model.job import JobKey
 from controller.slurm.updates.changes import Command, Step, gone
 from controller.slurm.updates.found import Found
 from controller.slurm.updates.memory import Memory

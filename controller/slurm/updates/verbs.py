@@ -15,18 +15,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 
 from controller.base.errors import SlurmError, SlurmUnavailableError
-from controller.slurm.client import (
-    HOLD_MARK,
-    USER_HOLD_MARK,
-    Failure,
-    FailureReason,
-    Failures,
-    JobKey,
-    Phase,
-    Pin,
-    ResourceRequest,
-    SlurmJob,
-)
+from controller.slurm.client import Failure, FailureReason, Failures, Pin
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
 from controller.slurm.updates.changes import gone

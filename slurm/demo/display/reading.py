@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from controller.slurm.client import NodeShare, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import NodeShare, Phase, SlurmJob
 from slurm.demo.display.view import ClusterView, JobView, LinkView, NodeView, Stage
 from slurm.demo.workload import label
 

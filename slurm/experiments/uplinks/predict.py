@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from controller.observe.shape import JobShape, shape_of
-from controller.slurm.client import ResourceRequest
+from controller.slurm.model.job import ResourceRequest
 from policies.api import Decision, Policy, load_policy, parse_policy
 from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.state.ring_reduction import RingTime

@@ -23,7 +23,7 @@ import numpy as np
 from controller.forecast.process import MODULE
 from controller.forecast.request import Request, decode_answer
 from controller.forecast.service import CPU_S
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import Journal, RunRecord
 from policies.api import ENTRY_POINT_GROUP
 from simulator.forecast.stand_in import DecidingRule

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from controller.base.lease import Lease, write_lease
-from controller.slurm.client import HOLD_MARK
+from controller.slurm.model.marks import HOLD_MARK
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.bench.measuring.figures import Findings, percentile, spread

@@ -9,7 +9,7 @@ from typing import Any
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.preemption_messages import check_size
 from controller.base.errors import HeadwayError, SlurmError
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.preemption import Cause, RelocationConstraint
 from tests.campaign.plot.story import spec_of
 from tests.campaign.world.cluster import Cluster

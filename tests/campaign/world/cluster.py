@@ -26,9 +26,10 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
 from controller.profiles.sightings import Arrival
-from controller.slurm.client import SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import EmbeddedSlurm
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals, read_placed

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from controller.agents.node_table import NodeStatus
-from controller.slurm.client import Phase
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import Phase
 from protos.headway.v1 import agent_pb2
 from tests.campaign.world.lies import SeenRun
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from controller.slurm.client import JobKey, Phase, Pin
+from controller.slurm.client import Pin
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import JobKey, Phase
 from tests.campaign.verdict.model import Expected, Promise
 
 if TYPE_CHECKING:

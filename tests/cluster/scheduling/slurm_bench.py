@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
+from controller.slurm.client import SlurmClient
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster, PartitionSpec
 from slurm.minicluster.spec import ACCOUNT
 from tests.contract.bench import FEATURES, GPUS_PER_NODE, MATLAB_LICENSES, SHORT_MAX_TIME_S, Condition, Order

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from controller.base.config import ControllerSettings
-from controller.slurm.client import JobKey, Pin, SlurmJob
+from controller.slurm.client import Pin
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.slurm.select import command_line_client
 from slurm.minicluster.cluster import MiniCluster
 from tests.cluster.conftest import skip_unless_possible, unique_name

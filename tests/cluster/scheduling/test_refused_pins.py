@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from controller.slurm.client import HOLD_MARK, PIN_MARK, JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from slurm.errors import CommandError

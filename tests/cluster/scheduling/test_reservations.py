@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.slurm.client import USER_HOLD_MARK
+from controller.slurm.model.marks import USER_HOLD_MARK
 from tests.birthmarks import without_birthmark
 from tests.cluster.live import USER, Live, live
 

@@ -11,7 +11,9 @@ from typing import ClassVar
 import pytest
 
 from controller.base.config import ControllerSettings
-from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmClient, SlurmJob
+from controller.slurm.client import Pin, SlurmClient
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.scontrol import Answers
 from controller.slurm.select import open_client

@@ -13,7 +13,9 @@ from controller.base.config import ControllerSettings
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import HOLD_MARK, Phase, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.priorities.weights import weights_of
 from controller.slurm.select import command_line_client
 from controller.state.ledger import Ledger

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster

@@ -13,7 +13,11 @@ from controller.cycle.room.partitions import where_they_fit
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observation, Observer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import HOLD_MARK, Shares, SlurmFacts, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.slurm.client import SlurmFacts
+from controller.slurm.model.cluster import SlurmNode, SlurmSnapshot
+from controller.slurm.model.job import SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import weights_of
 from controller.slurm.scontrol.client import CommandLineClient

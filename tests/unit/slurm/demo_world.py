@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.slurm.client import NodeShare, Phase, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmNode, SlurmSnapshot
+from controller.slurm.model.job import NodeShare, Phase, SlurmJob
 from slurm.demo.display.screen import Frame
 from slurm.demo.display.view import ClusterView, JobView, NodeView, Stage
 from slurm.demo.run.driver import World

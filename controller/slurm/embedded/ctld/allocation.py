@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from controller.slurm.client import NodeShare, ResourceRequest
+from controller.slurm.model.job import NodeShare, ResourceRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller.slurm.client import IMPOSSIBLE, Phase, ResourceRequest
 from controller.slurm.embedded.ctld.job import DONE_STATES, HELD_BY_ADMIN, HELD_BY_USER, Job, Requeue, Submission
 from controller.slurm.embedded.ctld.plugin import SubmitEffect, SubmitPlugin
 from controller.slurm.embedded.ctld.slurmctld import REQUEUED, Slurmctld
 from controller.slurm.embedded.description import expand_hosts
+from controller.slurm.model.job import IMPOSSIBLE, Phase, ResourceRequest
 
 _GRES = re.compile(r"gres[:/]gpu(?::(?P<type>[A-Za-z_][\w-]*))?[:=](?P<count>\d+)")
 _NODE_COUNT = re.compile(r"(\d+)(?:-(\d+))?")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from controller.slurm.client import Phase
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.records import Records
+from controller.slurm.model.job import Phase
 
 _CLAUSE = re.compile(r"[,?]")
 SATISFIED, WAITING, NEVER = "satisfied", "Dependency", "DependencyNeverSatisfied"

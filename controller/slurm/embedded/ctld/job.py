@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from zlib import crc32
 
-from controller.slurm.client import NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import NodeShare, Phase, ResourceRequest, SlurmJob
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.slurm.client import NodeShare, SlurmNode
 from controller.slurm.embedded.ctld.allocation import Capacity
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import NodeShare
 
 
 @dataclass(slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.slurm.client import Phase, Pin, ResourceRequest
+from controller.slurm.client import Pin
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+from controller.slurm.model.job import Phase, ResourceRequest
 from policies.state.gpu_layout import mask_problem
 
 _NOT_SHOWN = "Slurm accepted the change, but the job does not show it"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from controller.base.lease import Lease, is_stale
 from controller.slurm.birthmark import BIRTHMARK, birthmark_of
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.embedded.ctld.job import Job, Submission
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import Hold, HoldFolder
 
 USER_RELEASE_GRACE_S = 5.0

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from controller.slurm.client import Phase, SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.node import Node
 from controller.slurm.embedded.description import ClusterDescription, expand_hosts
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmReservation
+from controller.slurm.model.job import Phase
 
 _FIRST_PRIORITY = 4_294_901_759
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from controller.slurm.client import IMPOSSIBLE, NodeShare, ResourceRequest
 from controller.slurm.embedded.ctld.allocation import Capacity, allocate, lowest_bits
 from controller.slurm.embedded.ctld.gates import has_features, why_not_considered
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.records import Records
+from controller.slurm.model.job import IMPOSSIBLE, NodeShare, ResourceRequest
 
 _MAX_PLANS = 8
 """Maximum number of waiting jobs whose planned start backfill does not delay."""

@@ -13,7 +13,6 @@ import heapq
 from collections.abc import Callable
 
 from controller.base.clock import Clock, wait_for_event
-from controller.slurm.client import JobKey, NodeShare, Phase
 from controller.slurm.embedded.ctld.job import LAUNCH_FAILED_HELD, REQUEUED_HELD, Job, Requeue
 from controller.slurm.embedded.ctld.node import Node
 from controller.slurm.embedded.ctld.plugin import Wake, wake_none
@@ -22,6 +21,7 @@ from controller.slurm.embedded.ctld.records import Records
 from controller.slurm.embedded.ctld.scheduler import Scheduler
 from controller.slurm.embedded.ctld.slowdown import slowdown_models
 from controller.slurm.embedded.description import ClusterDescription
+from controller.slurm.model.job import JobKey, NodeShare, Phase
 
 _FATAL_SIGNALS = frozenset({"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "XCPU"})
 _IDLE_WAIT_S = 3600.0

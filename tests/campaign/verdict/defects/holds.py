@@ -12,11 +12,12 @@ from unittest.mock import patch
 from controller.cycle.steps.hand_over import HandOver
 from controller.observe import role
 from controller.slurm import user_holds
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase, SlurmJob
 from controller.slurm.embedded.client import EmbeddedClient, with_mark, without_mark
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin
 from controller.slurm.embedded.view import job_view
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.updates.changes import held_by_others
 from controller.slurm.user_holds import Hold, Holds
 from tests.birthmarks import without_birthmark

@@ -16,9 +16,10 @@ from controller.cycle.steps.own_requests import OwnRequests
 from controller.observe import role
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import HOLD_MARK, Phase, SlurmJob
 from controller.slurm.embedded.client import EmbeddedClient, with_mark
 from controller.slurm.embedded.ctld import commands
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.updates.pieces import Pieces
 from controller.state.ledger import Refusal
 from policies.serving.runtime.tasks.backoff import Backoff

@@ -25,7 +25,7 @@ from controller.base.errors import ConfigurationError
 from controller.base.events import LoggedEvent
 from controller.cli.client import AdminClient, CallError
 from controller.daemon.web_user import web_uid
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import RunRecord
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in

@@ -9,7 +9,7 @@ import pytest
 from controller.contention.relocation import Relocation, Relocations
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.observe.observer import Observer
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.ledger import Ledger
 from policies.api import load_policy
 from policies.model import Placement

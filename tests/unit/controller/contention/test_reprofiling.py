@@ -14,7 +14,8 @@ from controller.base.clock import VirtualClock
 from controller.contention.reprofiling import HOUR_S, Reprofiling, profile_beside_others
 from controller.profiles.current import Contention
 from controller.profiles.windows import Neighbour, RunKey, RunShape, Throughput, Trained
-from controller.slurm.client import Phase, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import Phase
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.worlds.preempted import preempted_world
 from tests.unit.controller.worlds.world import newest

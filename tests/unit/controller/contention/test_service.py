@@ -17,8 +17,9 @@ from controller.cycle.decision.plan import Plan
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey, own_nodes
-from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint

@@ -15,7 +15,7 @@ from controller.contention.threshold import Advice, Judgement, Slow, judge_case,
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import FRESH_WINDOWS, Contention
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import PreemptionMethod, Stage
 from tests.unit.controller.examples.build import NOW_S, job, node, request
 from tests.unit.controller.examples.slowed import ALWAYS, WINDOW_S, case, known, pace, preemption, settings, training

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.contention.service import ContentionService
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking

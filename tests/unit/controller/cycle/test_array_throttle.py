@@ -10,7 +10,7 @@ from controller.admin.explain.explain import brief
 from controller.cycle.decision.plan import Plan, Start
 from controller.observe.observer import Observer
 from controller.observe.role import Obstacle, Role
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.ledger import Ledger
 from policies.model import Placement
 from tests.unit.controller.examples.build import job, request, running, snapshot

@@ -10,7 +10,7 @@ import pytest
 from controller.cycle.changes import changes, run_record, served_after
 from controller.cycle.unreported import merged
 from controller.slurm.birthmark import BIRTHMARK
-from controller.slurm.client import NodeShare, Phase, SlurmJob
+from controller.slurm.model.job import NodeShare, Phase, SlurmJob
 from controller.state.ledger import Ledger, PinRecord, Served
 from tests.unit.controller.examples.build import NOW_S, job, running
 

@@ -6,8 +6,9 @@ import pytest
 
 from controller.base.errors import SlurmUnavailableError
 from controller.observe.role import Role
-from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, Submission, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
 from tests.unit.controller.worlds.world import World
 

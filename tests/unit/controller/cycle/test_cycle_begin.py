@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
 from tests.unit.controller.worlds.world import World
 
 LATER_S = 3600.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import Phase
 from controller.slurm.embedded import ClusterDescription, NodeDescription
+from controller.slurm.model.job import Phase
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World
 

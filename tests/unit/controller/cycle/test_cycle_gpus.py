@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.cycle.steps.own_requests import OwnRequests
-from controller.slurm.client import JobKey
 from controller.slurm.embedded import ClusterDescription, NodeDescription
+from controller.slurm.model.job import JobKey
 from policies.api import load_policy
 from policies.state.gpu_layout import GpuLayout, gpus_text
 from tests.unit.controller.worlds.world import World

@@ -11,13 +11,14 @@ import pytest
 from controller.base.errors import SlurmError
 from controller.base.turn import watchdog_turn
 from controller.daemon.watchdog.watchdog import Watchdog
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,
     NodeDescription,
     PartitionDescription,
     sbatch_request,
 )
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.journal import read_originals
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy

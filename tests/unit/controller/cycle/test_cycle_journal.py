@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controller.base.errors import JournalError, SlurmUnavailableError
-from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import Phase
 from tests.unit.controller.worlds.world import World
 
 

@@ -13,8 +13,10 @@ from controller.base.turn import watchdog_turn
 from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.observe.role import LAST_RETRY_S, Role
-from controller.slurm.client import HOLD_MARK, PIN_MARK, Failure, JobKey, Phase
+from controller.slurm.client import Failure
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK
 from controller.state.journal import read_originals
 from controller.state.ledger import NOT_BOOTED, UNFIT_S, Refusal
 from tests.birthmarks import without_birthmark

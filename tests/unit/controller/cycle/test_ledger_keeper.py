@@ -16,7 +16,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.journal import Journal
 from controller.state.ledger import Served
 from tests.unit.controller.examples.build import NOW_S, job, running, snapshot

@@ -19,8 +19,10 @@ from controller.cycle.decision.purposes import Purposes
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.room.preemptions import SlurmPreemption
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import Failures, JobKey, Phase, Pin, SlurmJob, SlurmSnapshot
+from controller.slurm.client import Failures, Pin
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.preemption import Cause, Stage
 from tests.unit.controller.examples.poisoned import Uses, poisoned
 from tests.unit.controller.worlds.world import World

@@ -12,10 +12,10 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import explain
 from controller.admin.messages import cluster
 from controller.cycle.changes import SHORT_RUN_S
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription
 from controller.slurm.embedded.ctld.slurmctld import RESUME_TIMEOUT_S
 from controller.slurm.embedded.description import NodeDescription
+from controller.slurm.model.job import JobKey, Phase
 from tests.unit.controller.worlds.world import World
 
 BOOT_S = 400.0

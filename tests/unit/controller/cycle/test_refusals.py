@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES, Verdict, hopeless, overdue, refused_again
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.ledger import ELSEWHERE_S, UNFIT_S, Ledger, Refusal
 
 KEY = JobKey("1", 100)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from controller.cycle import unreported
 from controller.cycle.changes import JobChanges
 from controller.cycle.unreported import Unreported
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.journal import RunRecord
 from tests.unit.controller.examples.build import NOW_S, job, running
 

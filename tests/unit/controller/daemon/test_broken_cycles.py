@@ -15,7 +15,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.preemption import Cause, Preemption
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World

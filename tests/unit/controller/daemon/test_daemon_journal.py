@@ -17,8 +17,8 @@ from controller.base.errors import JournalError
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.journal import Journal
 from policies.api import load_policy
 from policies.serving.client import PolicyClient

@@ -23,7 +23,7 @@ from controller.cli.client import UNREACHABLE, CallError, find_socket
 from controller.daemon import leadership as module
 from controller.daemon.assemble import _works_now, open_journal
 from controller.daemon.leadership import Leadership
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.slurm.slurmctld_hosts import SlurmctldHosts
 from controller.state.journal import Journal
 from policies.serving.runtime.sdnotify import Notifier

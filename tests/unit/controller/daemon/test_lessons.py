@@ -13,7 +13,7 @@ from controller.base.clock import RealClock
 from controller.cycle.decision.decider import Decider
 from controller.daemon import lessons
 from controller.daemon.lessons import OutcomeQueue
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import RunRecord
 from policies.api import Decision, Outcome, PolicySpec, load_policy
 from policies.errors import PolicyFault

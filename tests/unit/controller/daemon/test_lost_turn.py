@@ -7,7 +7,7 @@ from contextlib import closing
 from controller.base.turn import watchdog_turn
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from tests.unit.controller.worlds.world import World
 
 

@@ -8,7 +8,7 @@ import structlog.testing
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmUnavailableError
 from controller.daemon.partitions import UnknownPartitions, require_partitions
-from controller.slurm.client import SlurmPartition, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmPartition, SlurmSnapshot
 
 
 class FakeClient:

@@ -9,7 +9,8 @@ import pytest
 
 from controller.daemon.slurm_order import read_slurm_order
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import Shares, SlurmFacts
+from controller.slurm.client import SlurmFacts
+from controller.slurm.model.shares import Shares
 from policies.serving.runtime.tasks.supervise import Tasks
 
 READ = Shares(association={("lab", "ann", ""): 5})

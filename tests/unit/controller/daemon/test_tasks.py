@@ -23,8 +23,9 @@ from controller.cycle.decision.decider import Decider
 from controller.daemon.assemble import run_controller
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
-from controller.slurm.client import JobKey, SlurmFacts
+from controller.slurm.client import SlurmFacts
 from controller.slurm.embedded import EmbeddedSlurm
+from controller.slurm.model.job import JobKey
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal, RunRecord
 from policies.api import PolicySpec, load_policy

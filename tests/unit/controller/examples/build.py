@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.slurm.client import (
-    HOLD_MARK,
-    JobKey,
-    NodeShare,
-    Phase,
-    ResourceRequest,
-    SlurmJob,
-    SlurmNode,
-    SlurmPartition,
-    SlurmSnapshot,
-)
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmSnapshot
+from controller.slurm.model.job import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 
 NOW_S = 1_000_000.0
 

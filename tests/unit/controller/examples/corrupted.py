@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage

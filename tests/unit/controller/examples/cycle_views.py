@@ -12,7 +12,7 @@ from controller.cycle.decision.plan import Plan, make_plan
 from controller.cycle.view.result import CycleResult
 from controller.observe.observer import Observer
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.ledger import Ledger
 from policies.api import load_policy, ordered_by
 from tests.unit.controller.examples.build import snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.slurm.client import ResourceRequest, SlurmJob
+from controller.slurm.model.job import ResourceRequest, SlurmJob
 
 _SILENT = (
     "__class__",

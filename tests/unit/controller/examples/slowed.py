@@ -14,7 +14,7 @@ from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import Contention, ContentionByRun
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
 from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Throughput, Trained, own_nodes
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.examples.build import NOW_S, running, snapshot

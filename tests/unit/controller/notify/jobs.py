@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.notify.message import JobEvent, Notification
-from controller.slurm.client import NodeShare, SlurmJob
+from controller.slurm.model.job import NodeShare, SlurmJob
 from tests.unit.controller.examples.build import job as example
 
 SHARES = (NodeShare("n1", 4, 0, 8, 1000), NodeShare("n2", 4, 0, 8, 1000))

@@ -11,7 +11,7 @@ import pytest
 
 from controller.notify.message import JobEvent, Notification
 from controller.notify.source import NotificationSource
-from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.model.job import JobKey, SlurmJob
 from controller.state.preemption import Cause, RelocationConstraint
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 

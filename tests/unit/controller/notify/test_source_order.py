@@ -11,7 +11,7 @@ import pytest
 from controller.cycle.changes import JobChanges
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.examples.build import NOW_S, running, snapshot
 

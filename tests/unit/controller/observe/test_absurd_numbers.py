@@ -9,7 +9,7 @@ import pytest
 
 from controller.base.errors import SlurmReplyError
 from controller.observe.observer import Observer
-from controller.slurm.client import NodeShare, SlurmJob
+from controller.slurm.model.job import NodeShare, SlurmJob
 from controller.slurm.priorities.weights import weights_of
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition

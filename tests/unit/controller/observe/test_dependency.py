@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from controller.observe.dependency import Dependencies, Met
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from tests.unit.controller.examples.build import NOW_S, job, running
 
 

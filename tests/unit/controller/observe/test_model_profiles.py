@@ -22,7 +22,7 @@ from controller.profiles.racks import Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.ledger import Ledger
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.sched2.encoder import Encoder, Encoding

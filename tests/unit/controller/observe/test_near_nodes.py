@@ -14,7 +14,7 @@ from controller.observe.near_nodes import restricts
 from controller.observe.observer import Observation, Observer
 from controller.observe.resize import ResizeError
 from controller.profiles.racks import ONE_RACK, Racks
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from policies.model import Split

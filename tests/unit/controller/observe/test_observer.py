@@ -7,7 +7,8 @@ import pytest
 
 from controller.observe.observer import Observer
 from controller.observe.role import Role
-from controller.slurm.client import JobKey, Phase, SlurmReservation
+from controller.slurm.model.cluster import SlurmReservation
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.ledger import Estimate, Ledger, PinRecord, Served
 from policies.model import EstimateSource, JobState, Placement, Split
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running, snapshot

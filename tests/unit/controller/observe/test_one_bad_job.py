@@ -10,7 +10,8 @@ from controller.observe import observer as observer_module
 from controller.observe.dependency import Dependencies
 from controller.observe.observer import Observation, Observer
 from controller.observe.role import Role
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, SlurmJob
+from controller.slurm.model.job import SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.ledger import Ledger
 from policies.wire.messages import serialize_state
 from tests.unit.controller.examples.build import job, running, snapshot

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controller.base.partition_size import NodeKind, PartitionSize
 from controller.observe.partition_sizes import PartitionSizes, sizes
-from controller.slurm.client import SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
 from tests.unit.controller.examples.build import node, snapshot
 
 SMALL = node("n1", gpus=4, cpus=128, gpus_by_type=(("a100", 4),), available=False, state="DOWN")

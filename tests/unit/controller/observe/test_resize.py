@@ -11,8 +11,8 @@ from controller.observe import resize
 from controller.observe.resize import ResizeError, request_now, resized
 from controller.observe.shape import shape_of
 from controller.observe.user_options import UserOptions
-from controller.slurm.client import ResourceRequest
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import ResourceRequest
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from tests.unit.controller.examples.build import job

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from controller.observe.role import LAST_RETRY_S, SETTLING, Obstacle, Role, in_scope, standing
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.ledger import Ledger, PinRecord, Refusal
 from tests.unit.controller.examples.build import NOW_S, job, request, running
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.observe.shape import JobShape, even_divisions, shape_of, uneven_shape
-from controller.slurm.client import ResourceRequest
+from controller.slurm.model.job import ResourceRequest
 from policies.model import Split
 from tests.unit.controller.examples.build import request
 

@@ -7,7 +7,9 @@ import numpy as np
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import Shares, SlurmJob, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.job import SlurmJob
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.weights import PriorityWeights
 from controller.state.ledger import Ledger, Served
 from policies.model import Jobs

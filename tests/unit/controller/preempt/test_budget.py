@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.preempt.budget import HOUR_S, PreemptionBudget, may_be_preempted, mode_of, reach_s
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, Stage
 from tests.unit.controller.examples.build import NOW_S, job
 from tests.unit.controller.examples.slowed import ALWAYS, preemption, settings, training

@@ -22,8 +22,8 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.preempt.attempts.saving import STEP_WATCH_S
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.journal import Journal
 from controller.state.preemption import Stage
 from policies.api import load_policy

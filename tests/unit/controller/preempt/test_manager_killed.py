@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import controller.state.journal_file
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in

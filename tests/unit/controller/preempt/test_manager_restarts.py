@@ -14,7 +14,8 @@ import pytest
 
 from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.user_holds import Hold
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from tests.unit.controller.worlds.preempted import Preempted, preempted_world, silent

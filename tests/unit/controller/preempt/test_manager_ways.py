@@ -14,7 +14,7 @@ import pytest
 from controller.admin.metrics.exporter import make_registry
 from controller.preempt.attempts import stop_orders
 from controller.preempt.manager import UNWATCHED_S
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, PreemptionMethod, RelocationConstraint, Stage
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking, refused, served

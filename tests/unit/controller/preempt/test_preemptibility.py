@@ -13,7 +13,7 @@ from controller.preempt.attempts.checkpoint_quorum import may_pass, no_rank_trai
 from controller.preempt.preemptibility import preemptibility
 from controller.preempt.reports.job_reports import NodeReport, ReportTable, Usr1, newest_step
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest

@@ -20,7 +20,7 @@ from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import Priors
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey, SlurmRun
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.ledger import Ledger
 from tests.unit.controller.examples.build import job, running, snapshot
 from tests.unit.controller.examples.cycle_views import scene

@@ -9,7 +9,7 @@ import pytest
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmError, SlurmReplyError, SlurmUnavailableError
 from controller.slurm import select
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.clockface import Clockface

@@ -21,8 +21,9 @@ from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.birthmark import BIRTHMARK
-from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import Submission, open_embedded, sbatch_request
+from controller.slurm.model.job import IMPOSSIBLE, JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import Hold, HoldFolder, is_held_by_user, own_holds, settled
 from controller.state.journal import Journal
 from policies.api import Decision, load_policy

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import Failure, FailureReason, JobKey
+from controller.slurm.client import Failure, FailureReason
+from controller.slurm.model.job import JobKey
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger

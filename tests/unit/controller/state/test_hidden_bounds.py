@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.hidden_bounds import is_complete, is_outdated, remember_after_run, remember_before_run
 from controller.state.ledger import Ledger, Served
 from tests.unit.controller.examples.build import job, node, request, running

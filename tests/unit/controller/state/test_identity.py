@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller.slurm.birthmark import BIRTHMARK
-from controller.slurm.client import HOLD_MARK, JobKey, Phase, ResourceRequest
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest
+from controller.slurm.model.marks import HOLD_MARK
 from controller.state.identity import is_another, may_be_same
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.job_note_table import JobNote
 from controller.state.journal import Journal
 

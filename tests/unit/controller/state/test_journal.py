@@ -9,7 +9,8 @@ import pytest
 
 from controller.base.errors import JournalError
 from controller.forecast.past_runs import read_past_runs
-from controller.slurm.client import Failure, JobKey
+from controller.slurm.client import Failure
+from controller.slurm.model.job import JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord, read_originals
 from controller.state.journal_rows import decode_constraint, encode
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served

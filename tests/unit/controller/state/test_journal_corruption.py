@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import JournalError
-from controller.slurm.client import JobKey, ResourceRequest
+from controller.slurm.model.job import JobKey, ResourceRequest
 from controller.state.journal import Journal, read_originals
 from tests.unit.controller.examples.corrupted import JOBS, damage, key, whole_ledger, write_journal
 

@@ -20,7 +20,7 @@ import structlog
 import controller.state.journal_file
 from controller.base.errors import JournalError
 from controller.base.sqlite_file import KEPT_ASIDE
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.journal import Journal, read_originals
 from controller.state.ledger import Ledger, Refusal
 from controller.state.preemption import Stage

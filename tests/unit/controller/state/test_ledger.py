@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.ledger import Estimate, Ledger, Served
 from controller.state.preemption import RelocationConstraint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.slurm.client import NodeShare, Phase, SlurmJob
+from controller.slurm.model.job import NodeShare, Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage, after_snapshot
 from tests.unit.controller.examples.build import NOW_S, job
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import PIN_MARK, JobKey, Phase, Pin
+from controller.slurm.client import Pin
 from controller.slurm.embedded import Submission, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import PIN_MARK
 from controller.state.preemption import RelocationConstraint
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World

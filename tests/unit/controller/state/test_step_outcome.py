@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.step_outcome import StepOutcome, is_answered, outcome_seen
 from tests.unit.controller.examples.build import job
 

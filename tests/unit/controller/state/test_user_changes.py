@@ -13,8 +13,8 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint

@@ -28,9 +28,9 @@ from controller.forecast.service import StartForecasts
 from controller.observe.role import Role
 from controller.profiles.current import Contention
 from controller.profiles.racks import Racks
-from controller.slurm.client import JobKey, SlurmJob
 from controller.slurm.embedded import ClusterDescription, sbatch_request
 from controller.slurm.embedded.description import NodeDescription
+from controller.slurm.model.job import JobKey, SlurmJob
 from policies.api import Decision, PolicySpec, load_policy
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.examples.slowed import known, pace

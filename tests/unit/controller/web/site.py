@@ -19,9 +19,9 @@ from controller.admin.serve import serve_admin
 from controller.base.lease import Lease, write_lease
 from controller.forecast.estimate import StartEstimate, Starts
 from controller.profiles.racks import Racks
-from controller.slurm.client import JobKey
 from controller.slurm.embedded import ClusterDescription, sbatch_request
 from controller.slurm.embedded.description import NodeDescription
+from controller.slurm.model.job import JobKey
 from controller.state.preemption import Cause
 from controller.web.app import make_app
 from controller.web.run import listen

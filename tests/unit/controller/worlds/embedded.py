@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from controller.base.clock import VirtualClock
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import JobKey, Phase
 
 
 class Lab:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import SlurmJob
 from controller.slurm.embedded import view
 from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.model.job import SlurmJob
 
 NEAR = "near"
 """Name of the jobs that are shown with the option."""

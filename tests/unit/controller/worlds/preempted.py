@@ -14,7 +14,7 @@ from controller.agents.profile_requests import ProfileRequests
 from controller.agents.server import AgentsServer
 from controller.agents.service import serve_agents
 from controller.contention.service import judge_contention
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.agents.test_server import PATIENT, Agent

@@ -17,8 +17,9 @@ from controller.cycle.cycle import Cycle, CycleResult
 from controller.cycle.decision.decider import Decider
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
-from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import Policy, load_policy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controller.admin.explain.cycle_view import CycleView
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from tests.unit.controller.examples.build import job
 from tests.unit.controller.examples.cycle_views import DL, undecided
 

@@ -10,7 +10,9 @@ from controller.admin.explain.explain import Past, brief, explain
 from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
 from controller.observe.role import Role, Standing
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase, SlurmReservation
+from controller.slurm.model.cluster import SlurmReservation
+from controller.slurm.model.job import JobKey, NodeShare, Phase
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running

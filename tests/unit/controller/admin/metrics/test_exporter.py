@@ -18,8 +18,9 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
 from controller.base.watchdog_mark import mark_check
-from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
+from controller.slurm.client import Failure, FailureReason, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
+from controller.slurm.model.job import JobKey
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 from tests.unit.controller.forecast.test_service import forecasts_in, waiting_world
 from tests.unit.controller.worlds.controller_world import world_in

@@ -12,7 +12,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.messages import cluster, queue_entries
 from controller.admin.metrics import controller_metrics
 from controller.admin.metrics.exporter import make_registry
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
 

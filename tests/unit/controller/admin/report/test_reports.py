@@ -21,7 +21,7 @@ from controller.admin.report.runs import BY_SLURM
 from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.accounting import AccountedRun
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.job_note_table import JobNote
 from controller.state.journal import RunRecord
 from controller.state.ledger import Served

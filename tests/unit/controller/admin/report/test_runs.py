@@ -8,7 +8,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.report.runs import BY_SLURM, runs_of
 from controller.admin.report.sources import Sources
 from controller.slurm.accounting import AccountedRun
-from controller.slurm.client import JobKey
+from controller.slurm.model.job import JobKey
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.journal import DecisionEntry, PlacedEntry, RunRecord
 

@@ -15,7 +15,8 @@ from controller.admin.refusal import CallRefused
 from controller.admin.report.usage import USAGE_S, UsageReports
 from controller.admin.viewer import Viewer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import JobKey, Shares
+from controller.slurm.model.job import JobKey
+from controller.slurm.model.shares import Shares
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Served
 from controller.state.usage import EndedUse, read_ended_use

@@ -29,7 +29,8 @@ from controller.profiles.sensitivity import Priors, StepProfile, predict_step_s
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
-from controller.slurm.client import SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import SlurmJob
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.examples.build import running, snapshot
 from tests.unit.controller.examples.reports import Agents, Training

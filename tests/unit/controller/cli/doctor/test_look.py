@@ -31,9 +31,10 @@ from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
 from controller.cli.doctor.services import WATCHDOG_TIMER
-from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition
 from policies.api import PolicySpec
 from policies.serving.runtime.finding import Finding, Level
 from policies.serving.runtime.version import VERSION

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, NodeDescription, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
 from policies.api import Decision, Policy
 from policies.learned.marl.policy import Marl
 from policies.learned.marl.serving.batch import Batch

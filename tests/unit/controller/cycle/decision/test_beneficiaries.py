@@ -10,8 +10,8 @@ import pytest
 from controller.base.clock import VirtualClock
 from controller.cycle.decision.beneficiaries import MOST_TIMES, Beneficiaries
 from controller.cycle.refusals import retry_now
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit
+from controller.slurm.model.job import JobKey, Phase
 from controller.state.ledger import NOT_BOOTED, Ledger, Refusal
 from tests.unit.controller.cycle.decision.test_policy_stops import COMES_BACK, long_one, signals
 from tests.unit.controller.examples.build import job

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import Phase
 from controller.state.preemption import Cause
 from policies.api import load_policy
 from policies.heuristics.allocation.drf import Drf

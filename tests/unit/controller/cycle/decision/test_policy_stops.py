@@ -10,8 +10,8 @@ from controller.cycle.decision.plan import Stop
 from controller.cycle.stranded import stranded
 from controller.preempt.budget import PreemptionBudget
 from controller.profiles.current import run_of
-from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import Phase
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec

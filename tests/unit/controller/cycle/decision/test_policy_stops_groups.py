@@ -7,7 +7,7 @@ import pytest
 from controller.base.errors import PreemptionRefusedError
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.preempt.preemptibility import Preemptibility
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from controller.state.preemption import Cause, PreemptionMethod, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import Placement

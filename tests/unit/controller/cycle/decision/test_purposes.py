@@ -13,7 +13,8 @@ import pytest
 from controller.base.errors import JournalError
 from controller.observe.slurm_order import PriorityFacts
 from controller.preempt.text import end_text
-from controller.slurm.client import JobKey, Phase, QosPreemption, Shares, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.shares import QosPreemption, Shares
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.state.preemption import Cause, EndReason, Stage
 from tests.unit.controller.worlds.preempted import Preempted, preempted_world, silent

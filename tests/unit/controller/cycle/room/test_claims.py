@@ -10,7 +10,7 @@ import pytest
 from controller.cycle.room.claims import Claim, index_of, is_wanted, place_within
 from controller.cycle.room.occupancy import free_capacity, occupants_of
 from controller.observe.observer import Observation
-from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption
 from policies.model import Placement
 from tests.unit.controller.cycle.room.test_partitions import busy, observed, waits

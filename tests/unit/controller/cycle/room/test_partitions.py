@@ -10,9 +10,10 @@ import pytest
 
 from controller.cycle.room.partitions import where_they_fit
 from controller.observe.observer import Observation, Observer
-from controller.slurm.client import Phase, SlurmJob, SlurmPartition, SlurmReservation, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription
 from controller.slurm.embedded.description import PartitionDescription
+from controller.slurm.model.cluster import SlurmPartition, SlurmReservation, SlurmSnapshot
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running, snapshot

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import JobKey, Phase, QosPreemption, Shares
 from controller.slurm.embedded import ClusterDescription, GpuLimit
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.shares import QosPreemption, Shares
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.state.preemption import Cause, Stage
 from tests.unit.controller.worlds.world import World

@@ -9,7 +9,8 @@ from controller.cycle.room.queue import Cluster
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observer
 from controller.observe.slurm_order import PriorityFacts
-from controller.slurm.client import Phase, SlurmJob, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.state.ledger import Ledger
 from policies.model import Placement

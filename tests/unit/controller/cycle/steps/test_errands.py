@@ -11,7 +11,8 @@ import pytest
 
 from controller.base.errors import JournalError
 from controller.cycle.steps.errands import JobMarks, PreemptionErrands
-from controller.slurm.client import PIN_MARK, JobKey, Phase
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import PIN_MARK
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.notify.jobs import some_job
 

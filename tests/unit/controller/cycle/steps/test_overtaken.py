@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from controller.cycle.steps.overtaken import overtaken
-from controller.slurm.client import FailureReason, Phase
+from controller.slurm.client import FailureReason
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import Phase
 from policies.api import Decision, Policy, load_policy
 from policies.heuristics.allocation.drf import Drf
 from policies.model import ClusterState

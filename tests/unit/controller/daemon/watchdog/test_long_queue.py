@@ -10,7 +10,7 @@ import pytest
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmReplyError
 from controller.daemon.watchdog.run import check_once
-from controller.slurm.client import HOLD_MARK
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.select import command_line_client
 from tests.unit.controller.slurm.scontrol.text import CLOCK, job_line, node_line
 

@@ -14,8 +14,10 @@ import pytest
 from controller.base.turn import watchdog_turn
 from controller.daemon.watchdog.requeued import own_requests
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
-from controller.slurm.client import HOLD_MARK, Failures, JobKey, Phase
+from controller.slurm.client import Failures
 from controller.slurm.embedded import sbatch_request
+from controller.slurm.model.job import JobKey, Phase
+from controller.slurm.model.marks import HOLD_MARK
 from controller.state.journal_salvage import read_originals, read_placed
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.world import World

@@ -25,19 +25,11 @@ from controller.daemon.watchdog import watchdog as watchdog_module
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
 from controller.daemon.watchdog.standing_by import HOSTS_FILE, stands_by
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
-from controller.slurm.client import (
-    HOLD_MARK,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    Failures,
-    JobKey,
-    Phase,
-    Pin,
-    ResourceRequest,
-    SlurmJob,
-    SlurmSnapshot,
-)
+from controller.slurm.client import Failures, Pin
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import Hold, HoldFolder
 from tests.birthmarks import without_birthmark
 

@@ -20,7 +20,8 @@ from controller.observe.observer import Observer
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.preemptibility import Preemptibility
 from controller.preempt.reports.silent_nodes import KEPT_OFF_S, kept_off, silent_nodes
-from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.model.cluster import SlurmSnapshot
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from policies.model import Placement

@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 
 from controller.base.errors import SlurmError, SlurmUnavailableError
-from controller.slurm.client import HOLD_MARK, Phase, Pin
+from controller.slurm.client import Pin
 from controller.slurm.embedded import ClusterDescription, Delays
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK
 from tests.unit.controller.worlds.embedded import Lab
 
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 import pytest
 
 from controller.base.errors import SlurmError
-from controller.slurm.client import JobKey, Phase, Pin
+from controller.slurm.client import Pin
 from controller.slurm.embedded import ClusterDescription, Delays, sbatch_request
 from controller.slurm.embedded.view import new_view
+from controller.slurm.model.job import JobKey, Phase
 from tests.unit.controller.worlds.embedded import Lab
 
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from controller.base.errors import SlurmError
-from controller.slurm.client import HOLD_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, EmbeddedSlurm, PartitionDescription, sbatch_request
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK
 from tests.unit.controller.worlds.embedded import Lab
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import Shares, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.shares import Shares
 from controller.slurm.priorities.formula import Owner, Requests, multifactor
 from controller.slurm.priorities.weights import PriorityWeights, weights_of
 from tests.unit.controller.examples.build import node, snapshot

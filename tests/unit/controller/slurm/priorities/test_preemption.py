@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.slurm.client import Phase, QosPreemption, Shares, SlurmJob, SlurmPartition
+from controller.slurm.model.cluster import SlurmPartition
+from controller.slurm.model.job import Phase, SlurmJob
+from controller.slurm.model.shares import QosPreemption, Shares
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode, holds_nodes
 from tests.unit.controller.examples.build import NOW_S, job, running
 

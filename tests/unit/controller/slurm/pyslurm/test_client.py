@@ -21,18 +21,10 @@ from typing import Any
 import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
-from controller.slurm.client import (
-    HOLD_MARK,
-    FailureReason,
-    JobKey,
-    NodeShare,
-    Phase,
-    Pin,
-    ResourceRequest,
-    SlurmClient,
-    SlurmJob,
-    SlurmReservation,
-)
+from controller.slurm.client import FailureReason, Pin, SlurmClient
+from controller.slurm.model.cluster import SlurmReservation
+from controller.slurm.model.job import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.pyslurm.calls import Order, PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.errors import is_away, is_unknown_job

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.scontrol.parse import parse_job
 from tests.unit.controller.slurm.scontrol.text import CLOCK
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from controller.slurm.client import HOLD_MARK
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.scontrol.run import Completed
 from tests.unit.controller.slurm.scontrol.text import RUNNING, SUBMIT_S, at, job_line, node_line
 

@@ -9,20 +9,9 @@ from dataclasses import replace
 import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError, TurnLostError
-from controller.slurm.client import (
-    CHECK_MARK,
-    HOLD_MARK,
-    PIN_MARK,
-    USER_HOLD_MARK,
-    FailureReason,
-    Failures,
-    JobKey,
-    Phase,
-    Pin,
-    ResourceRequest,
-    SlurmClient,
-    SlurmJob,
-)
+from controller.slurm.client import FailureReason, Failures, Pin, SlurmClient
+from controller.slurm.model.job import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import CHECK_MARK, HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
 from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld, held, pending, running

@@ -11,7 +11,7 @@ import pytest
 
 from controller.cycle.changes import run_record
 from controller.observe.observer import Observer
-from controller.slurm.client import SlurmJob
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.scontrol.incremental import JobTable
 from controller.slurm.scontrol.parse_nodes import parse_node
 from controller.slurm.scontrol.rows import RowCache, nothing_ticks

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.slurm.client import Phase, SlurmNode
+from controller.slurm.model.cluster import SlurmNode
+from controller.slurm.model.job import Phase
 from controller.slurm.scontrol.incremental import JobReading, JobTable, parse_answer
 from controller.slurm.scontrol.parse_nodes import parse_node, ticking_in_node
 from controller.slurm.scontrol.rows import RowCache

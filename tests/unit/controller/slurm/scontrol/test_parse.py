@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from controller.base.errors import SlurmReplyError
 from controller.observe.observer import Observer
-from controller.slurm.client import HOLD_MARK, JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.job import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
+from controller.slurm.model.cluster import SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.scontrol.parse_nodes import (
     NOT_REGISTERED,
     NOT_REGISTERED_ASLEEP,

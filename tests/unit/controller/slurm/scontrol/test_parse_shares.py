@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import QosPreemption, Shares
+from controller.slurm.model.shares import QosPreemption, Shares
 from controller.slurm.scontrol.parse_shares import parse_associations, parse_fair_shares, parse_qos
 
 SSHARE = "root|||\n root|root||1.000000\n lab|||\n  lab|daemon||0.250000\n  lab|daemon|hi|0.125000\n other|||\n"

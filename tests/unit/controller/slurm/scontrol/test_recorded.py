@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.configuration.topology import as_topology_conf
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.slurm.records import without_false_bound
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition
 from tests.unit.controller.slurm.scontrol import recorded_texts

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.configuration.topology import as_topology_conf, switches_of
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.slurm.records import without_false_bound
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation
 from tests.unit.controller.slurm.scontrol.recorded_texts import OF_RELEASES, jobs, lines

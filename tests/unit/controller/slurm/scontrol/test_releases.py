@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import SlurmJob
 from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.model.job import SlurmJob
 from controller.slurm.scontrol.incremental import JobTable, parse_answer
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation

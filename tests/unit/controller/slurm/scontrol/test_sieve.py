@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.left_jobs import is_left, is_requeued_with_nodes
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.scontrol.incremental import JobReading, JobTable
 from controller.slurm.scontrol.sieve import MarkedJobs
 from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, job_line

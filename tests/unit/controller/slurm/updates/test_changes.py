@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK
+from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.slurm.updates.comments import with_mark, without_mark
 
 WORDS = st.text(st.sampled_from(f"a \t\n,:{HOLD_MARK[:3]}"), max_size=20)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.slurm.client import NodeShare, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import Pin
+from controller.slurm.model.job import NodeShare, ResourceRequest, SlurmJob
 from controller.slurm.records import NEWER_GRES, OLDER_GRES, JobRecord
 from controller.slurm.updates.changes import pin_step, unpin_step
 from controller.slurm.updates.found import Found

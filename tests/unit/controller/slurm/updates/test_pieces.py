@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
-from controller.slurm.client import PIN_MARK, Failure, FailureReason, Failures, JobKey, Pin, ResourceRequest
+from controller.slurm.client import Failure, FailureReason, Failures, Pin
+from controller.slurm.model.job import JobKey, ResourceRequest
+from controller.slurm.model.marks import PIN_MARK
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
 from controller.slurm.updates.pieces import Pieces

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin, SlurmJob
+from controller.slurm.client import FailureReason, Pin
+from controller.slurm.model.job import JobKey, Phase, SlurmJob
+from controller.slurm.model.marks import HOLD_MARK
 from controller.slurm.records import JobRecord
 from controller.slurm.updates.changes import Command
 from controller.slurm.updates.found import Found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.slurm.client import Phase
+from controller.slurm.model.job import Phase
 from slurm.demo.display.reading import LinkMeter, view_of
 from slurm.demo.display.view import LinkView, Stage
 from slurm.minicluster.host.network import LinkBytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.slurm.client import NodeShare, ResourceRequest
 from controller.slurm.embedded import sbatch_request
 from controller.slurm.embedded.ctld.allocation import Capacity, allocate, lowest_bits
+from controller.slurm.model.job import NodeShare, ResourceRequest
 
 
 def _free(*gpus: int, cpus: int = 64, memory_mib: int = 256_000) -> dict[str, Capacity]:

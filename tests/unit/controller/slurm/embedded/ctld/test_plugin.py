@@ -14,7 +14,6 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.lease import Lease, write_lease
 from controller.slurm.birthmark import birthmark_of
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,
     PartitionDescription,
@@ -23,6 +22,8 @@ from controller.slurm.embedded import (
     sbatch_request,
 )
 from controller.slurm.embedded.opening import pipe_writer
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
 from controller.slurm.user_holds import HoldFolder
 from tests.birthmarks import without_birthmark
 from tests.unit.controller.worlds.embedded import Lab

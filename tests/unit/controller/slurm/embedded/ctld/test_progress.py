@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from controller.base.errors import ConfigurationError, SlurmError
-from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, EmbeddedSlurm, NodeDescription, sbatch_request
+from controller.slurm.model.job import JobKey, Phase
 from simulator.slowdown.profiles.papers import paper_profiles
 from tests.unit.controller.worlds.embedded import Lab
 

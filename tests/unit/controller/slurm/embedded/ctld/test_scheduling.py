@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.slurm.client import HOLD_MARK, Phase, Pin
+from controller.slurm.client import Pin
 from controller.slurm.embedded import (
     ClusterDescription,
     GpuLimit,
@@ -10,6 +10,8 @@ from controller.slurm.embedded import (
     PartitionDescription,
     sbatch_request,
 )
+from controller.slurm.model.job import Phase
+from controller.slurm.model.marks import HOLD_MARK
 from tests.unit.controller.worlds.embedded import Lab
 
 
