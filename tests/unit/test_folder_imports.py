@@ -88,7 +88,9 @@ def test_a_folder_says_what_it_imports(folder: str) -> None:
 
 
 def test_the_rule_sees_imports() -> None:
-    assert {"base", "slurm/client", "slurm/hostlist", "slurm/model", "slurm/records"} == expected("controller.slurm.updates")
+    assert {"base", "slurm/client", "slurm/hostlist", "slurm/model", "slurm/records"} == expected(
+        "controller.slurm.updates"
+    )
     assert "nodeagent" in expected("controller.agents")
     assert "preempt/reports" in expected("controller.preempt.attempts")
     assert expected("headway_client") == set()
