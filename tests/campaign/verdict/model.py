@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -135,8 +135,8 @@ class Model:
 
     # --- the accounting
 
-    def account(self, what: str, job: Job) -> None:
-        """Check one line of Slurm's accounting."""
+    def account(self, what: str, job: Job, ending: Collection[str] = ()) -> None:
+        """Check one line of Slurm's accounting. `ending`: jobs that have ended and still occupy their nodes."""
         expected = self.jobs.get(job.job_id)
         if expected is None:
             return
@@ -146,7 +146,7 @@ class Model:
             expected.running, expected.ended = True, ""
             expected.nodes = tuple(share.node for share in job.allocated)
             expected.gpus_in_use = sum(share.gpus for share in job.allocated)
-            self._check_limits(expected)
+            self._check_limits(expected, ending)
         elif what == "REQUEUED":
             expected.running, expected.ended = False, ""
             if expected.requeues <= 0:
@@ -184,10 +184,10 @@ class Model:
                     Promise.NOT_BEFORE_ITS_TIME, expected.job_id, f"was to start {kind} job {on.job_id}, which {state}"
                 )
 
-    def _check_limits(self, started: Expected) -> None:
+    def _check_limits(self, started: Expected, ending: Collection[str]) -> None:
         spec = started.spec
         running = [job for job in self.jobs.values() if job.running]
-        tasks = sum(job.spec.label == spec.label for job in running)
+        tasks = sum(job.spec.label == spec.label and job.job_id not in ending for job in running)
         if 0 < spec.throttle < tasks:
             self.broken(Promise.WITHIN_LIMITS, started.job_id, f"{tasks} tasks run instead of at most {spec.throttle}")
         most = self.limits.get(spec.user)

@@ -16,9 +16,9 @@ def model() -> Model:
     return Model(lambda: 0.0)
 
 
-def account(model: Model, what: str, job_id: str, gpus: int = 1) -> None:
+def account(model: Model, what: str, job_id: str, gpus: int = 1, ending: tuple[str, ...] = ()) -> None:
     job: Any = SimpleNamespace(job_id=job_id, allocated=[SimpleNamespace(node="n1", gpus=gpus)])
-    model.account(what, job)
+    model.account(what, job, ending)
 
 
 def broken(model: Model) -> list[tuple[Promise, str]]:
@@ -55,14 +55,16 @@ def test_a_dependency_on_a_job_that_slurmctld_has_lost_does_not_count(model: Mod
 
 
 def test_of_an_array_no_more_tasks_run_than_its_throttle_says(model: Model) -> None:
-    for task in range(3):
-        model.submitted(f"1_{task}", JobSpec(0, 1.0, array=3, throttle=1))
+    for task in range(4):
+        model.submitted(f"1_{task}", JobSpec(0, 1.0, array=4, throttle=1))
     account(model, "START", "1_0")
     account(model, "COMPLETED", "1_0")
     account(model, "START", "1_1")
     assert broken(model) == []
-    account(model, "START", "1_2")
-    assert broken(model) == [(Promise.WITHIN_LIMITS, "1_2")]
+    account(model, "START", "1_2", ending=("1_1",))
+    assert broken(model) == [], "1_1 has ended, and is not off its nodes yet"
+    account(model, "START", "1_3")
+    assert broken(model) == [(Promise.WITHIN_LIMITS, "1_3")]
 
 
 def test_no_user_has_more_gpus_than_the_limit(model: Model) -> None:

@@ -29,7 +29,7 @@ from controller.profiles.sightings import Arrival
 from controller.slurm.embedded import EmbeddedSlurm
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.model.cluster import SlurmSnapshot
-from controller.slurm.model.job import SlurmJob
+from controller.slurm.model.job import Phase, SlurmJob
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals, read_placed
@@ -341,12 +341,17 @@ class Cluster:
             self._wake_fd = None
 
     def _account(self, what: str, job: Job) -> None:
-        self.model.account(what, job)
+        self.model.account(what, job, self._ending() if what == "START" and job.submission.throttle else ())
         if what == "START":
             expected = self.model.jobs.get(job.job_id)
             if expected is not None and expected.spec.trains:
                 self.fleet.started(job)
                 job.saved_work_s = self.fleet.saved_work_s(job.job_id)
+
+    def _ending(self) -> set[str]:
+        """Return the jobs that have ended and still occupy their nodes: they do not count against the throttle of their array."""
+        records = [self.find(job_id) for job_id, job in self.model.jobs.items() if job.running]
+        return {record.job_id for record in records if record is not None and record.phase is Phase.COMPLETING}
 
     # --- what users and operators see
 
