@@ -109,23 +109,16 @@ class _Months:
 
     async def live(self, days: int) -> tuple[list[Day], list[Violation]]:
         cluster = self._cluster
-        background = [
-            asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())
-        ]
-        cluster.start_controller()
-        cluster.start_watchdog()
         found: list[Day] = []
-        for number in range(1, days + 1):
-            before = self._labels
-            await self._day(number)
-            if number % _RESTART_EVERY == 0 and number <= days / 3:
-                self._restart(number)
-            found.append(self._midnight(number, self._labels - before))
-            self._progress(found[-1])
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
-        return found, self._violations
+        async with cluster.running():
+            for number in range(1, days + 1):
+                before = self._labels
+                await self._day(number)
+                if number % _RESTART_EVERY == 0 and number <= days / 3:
+                    self._restart(number)
+                found.append(self._midnight(number, self._labels - before))
+                self._progress(found[-1])
+        return found, self._violations + cluster.model.violations
 
     async def _day(self, number: int) -> None:
         begun_s = self._cluster.clock.monotonic()

@@ -89,26 +89,19 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
     LEFT_OUT.forget()  # each kind of error is logged once, and each story is to show its own
     cluster = Cluster(story, folder, loop)
     cluster.checks_answers = True
-    background = [
-        asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())
-    ]
-    cluster.start_controller()
-    cluster.start_watchdog()
     faults: Counter[str] = Counter()
     operations = 0
-    await asyncio.sleep(2.0)
-    for step in story.steps:
-        await asyncio.sleep(step.after_s)
-        if step.verb in FAULTS:
-            faults[step.verb] += 1
-        else:
-            operations += 1
-        happen = partial(_carry_out, cluster, step)
-        cluster.at_await(step.awaits, happen) if step.awaits else happen()
-    await _end(cluster)
-    for task in background:
-        task.cancel()
-    await asyncio.gather(*background, return_exceptions=True)
+    async with cluster.running():
+        await asyncio.sleep(2.0)
+        for step in story.steps:
+            await asyncio.sleep(step.after_s)
+            if step.verb in FAULTS:
+                faults[step.verb] += 1
+            else:
+                operations += 1
+            happen = partial(_carry_out, cluster, step)
+            cluster.at_await(step.awaits, happen) if step.awaits else happen()
+        await _end(cluster)
     model = cluster.model
     for text in dict.fromkeys(errors):
         model.broken(Promise.NO_BUG, "", text)

@@ -119,9 +119,9 @@ def test_resumed_runs_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of 300 s that saves after 100 s runs 200 s more."""
     account, seen = Model.account, []
 
-    def note(model: Model, what: str, job: Job) -> None:
+    def note(model: Model, what: str, job: Job, *others: Any) -> None:
         seen.append((what, model.time_s))
-        account(model, what, job)
+        account(model, what, job, *others)
 
     monkeypatch.setattr(Model, "account", note)
     job = {"label": 0, "duration_s": 300.0, "trains": True}
@@ -131,6 +131,18 @@ def test_resumed_runs_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (after - before for (_, before), (_, after) in (seen[:2], seen[2:]))
     assert 90 < first < 130
     assert 300 <= first + second < 330
+
+
+def test_an_error_of_the_world_itself_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise only its later effects would show, such as a job that never starts."""
+
+    def fail(*_: object) -> None:
+        raise TypeError("oh")
+
+    monkeypatch.setattr(Model, "account", fail)
+    job = {"label": 0, "duration_s": 30.0, "trains": True}
+    story = Story(1, 2, 2, "fifo-skip", True, (Step(0.0, "submit", job),))
+    assert any("the world itself failed" in str(each) and "oh" in str(each) for each in play(story).violations)
 
 
 @pytest.mark.parametrize("grow", ["ids", pytest.param("numbers", marks=pytest.mark.slow)])

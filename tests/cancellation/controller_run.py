@@ -82,22 +82,18 @@ def _factory(points: Points) -> Any:
 
 async def _run(script: Script, folder: Path, loop: VirtualLoop, points: Points, errors: list[str]) -> Outcome:
     cluster = Cluster(Story(0, nodes=3, gpus=4, policy="las", preemption=True, steps=()), folder, loop)
-    world = [asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())]
-    cluster.start_controller()
-    await script(cluster)
-    points.counting = False
-    await asyncio.sleep(3.0)
-    outcome = Outcome(points.reached, points.done, lines=points.lines)
-    alive = named_tasks()
-    outcome.violations += [f"{alive[name]} tasks {name} are alive" for name in sorted(TASKS) if alive[name] != 1]
-    cluster.note_exit()
-    outcome.exits = len(cluster.exits)
-    if len(cluster._dead) - 1 > outcome.exits:  # the first is the place of none
-        outcome.violations.append("the controller ended with status 0, though nobody stopped it")
-    await _end(cluster)
-    for task in world:
-        task.cancel()
-    await asyncio.gather(*world, return_exceptions=True)
+    async with cluster.running(watchdog=False):
+        await script(cluster)
+        points.counting = False
+        await asyncio.sleep(3.0)
+        outcome = Outcome(points.reached, points.done, lines=points.lines)
+        alive = named_tasks()
+        outcome.violations += [f"{alive[name]} tasks {name} are alive" for name in sorted(TASKS) if alive[name] != 1]
+        cluster.note_exit()
+        outcome.exits = len(cluster.exits)
+        if len(cluster._dead) - 1 > outcome.exits:  # the first is the place of none
+            outcome.violations.append("the controller ended with status 0, though nobody stopped it")
+        await _end(cluster)
     cluster._close_wake()
     for text in dict.fromkeys(errors):
         if not any(word in text for word in INJECTED):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,22 @@ class Cluster:
         """Errors with which the controller has ended by itself."""
 
     # --- processes
+
+    @asynccontextmanager
+    async def running(self, *, watchdog: bool = True) -> AsyncIterator[None]:
+        """Run Slurm, the agents, a controller and a watchdog. An error of this world itself breaks a promise of the story:
+        otherwise only its later effects would show, such as a job that never starts."""
+        work = [asyncio.create_task(each) for each in (self.slurm.run(), self.fleet.report(), self.supervise())]
+        self.start_controller()
+        if watchdog:
+            self.start_watchdog()
+        yield
+        for task in work:
+            task.cancel()
+        for error in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(error, Exception):
+                trace = "".join(traceback.format_exception(error))
+                self.model.broken(Promise.NO_BUG, "", f"the world itself failed: {trace}")
 
     def start_controller(self) -> None:
         """Start it as systemd would, unless it runs."""
