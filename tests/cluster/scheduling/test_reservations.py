@@ -51,7 +51,10 @@ def test_a_job_whose_reservation_ends_waits_for_its_user(world: Live) -> None:
         lambda: without_birthmark(world.show(job).get("AdminComment", "")) == USER_HOLD_MARK, "it is its user's", 120.0
     )
     assert (world.state(job), world.show(job)["Priority"]) == ("RESV_DEL_HOLD", "0")
-    assert "its reservation has ended" in world.headway.ask("why", job)["sentence"]
+    # The mark is written within a cycle, and `why` tells what the last whole one found.
+    world.until(
+        lambda: "its reservation has ended" in world.headway.ask("why", job)["sentence"], "why tells that it has ended"
+    )
     # and the user's release gives it back to Headway, although Slurm keeps that state until the job starts
     world.cluster.run("scontrol", "release", job, user=USER)
     world.until_begun(job)
