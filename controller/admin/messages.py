@@ -97,6 +97,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),
         preemption_budget=controller.settings.preemption_budget_per_hour,
         preemption_budget_left=budget.left,
+        left_out=[admin_pb2.LeftOut(part=part, errors=errors) for part, errors in sorted(LEFT_OUT.counts().items())],
     )
 
 

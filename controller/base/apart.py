@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 _MOST_KINDS = 200
 """Maximum number of kinds of errors that are remembered as logged; beyond it, all are logged once more."""
+_MOST_CULPRITS = 20
+"""Maximum number of items that `culprits` leaves out: each of many costs as much as a few computations of all."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,6 +150,33 @@ async def together_or_apart(
     else:
         return []
     return [one for item in items for one in await together_or_apart(part, [item], do, name)]
+
+
+def culprits(
+    part: str, items: Sequence[T], do: Callable[[Sequence[T]], object], name: Callable[[T], str] = str
+) -> list[T]:
+    """Return the items with which `do` leads to an unexpected error, also each alone. They are found by halves, so that a few of
+    many cost little. Raises the error if it comes without any item, or with more than `_MOST_CULPRITS`: then it concerns all.
+    """
+    do(items[:0])
+    found: list[T] = []
+    left = [items]
+    while left:
+        some = left.pop()
+        try:
+            do(some)
+        except HeadwayError:
+            raise
+        except Exception as error:
+            half = len(some) // 2
+            if half:
+                left += [some[half:], some[:half]]
+                continue
+            if len(found) >= _MOST_CULPRITS:
+                raise
+            LEFT_OUT.note(part, name(some[0]), error)
+            found.append(some[0])
+    return found
 
 
 def _line(trace: TracebackType | None) -> str:

@@ -112,6 +112,16 @@ def listed(names: Iterable[str], most: int = 5, number: int | None = None) -> st
     return ", ".join(given[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def left_out_text(errors_by_part: Iterable[tuple[str, int]]) -> str:
+    """Return how many unexpected errors left something out, and in which parts of Headway, those with most first; "" if none."""
+    parts = sorted(errors_by_part, key=lambda one: (-one[1], one[0]))
+    if not parts:
+        return ""
+    total = sum(number for _, number in parts)
+    named = listed(f"{part} ({number})" for part, number in parts)
+    return f"{count(total, 'unexpected error')}, each of which left out a job, node or row: {named}"
+
+
 def describe_placement(names: Iterable[str], gpus: Iterable[int]) -> str:
     """Return a placement as text, with the GPUs on each node: "n1:8,n2:4"."""
     return ",".join(f"{name}:{count}" for name, count in zip(names, gpus, strict=True))

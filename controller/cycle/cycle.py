@@ -57,9 +57,10 @@ class Cycle:
         knowledge: Knowledge,
         progress: Callable[[], None] = lambda: None,
         before_change: Callable[[], None] = lambda: None,
+        records_holds: Callable[[], bool] = lambda: True,
     ) -> None:
         """`progress` is called after each change that Slurm has made, also within a long cycle. `before_change` is called before
-        each, and breaks off the cycle by an error."""
+        each, and breaks off the cycle by an error. `records_holds`: see `Settling`."""
         self._settings = settings
         self._decider = decider
         self._ledger = ledger
@@ -79,7 +80,9 @@ class Cycle:
         own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)
         hand_over = HandOver(client, self.verbs, holds, own_requests)
         self._applier = Applier(self.verbs, own_requests, hand_over, journal, ledger, events, clock)
-        self._settling = Settling(client, self._applier, hand_over, self._keeper, journal, ledger, events)
+        self._settling = Settling(
+            client, self._applier, hand_over, self._keeper, journal, ledger, events, records_holds
+        )
         self._errands = PreemptionErrands(self.verbs, preemptions)
         self._marks = JobMarks(self.verbs, preemptions)
 

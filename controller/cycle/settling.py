@@ -21,6 +21,7 @@ from controller.observe.observer import Observation
 from controller.slurm.client import Failure, SlurmClient
 from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.model.job import JobKey
+from controller.slurm.user_holds import has_hold_recorded
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 
@@ -42,7 +43,9 @@ class Settling:
         journal: Journal,
         ledger: Ledger,
         events: EventLog,
+        records_holds: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`records_holds` returns whether job_submit.lua records the holds of jobs without our marks, which needs a fresh lease."""
         self._client = client
         self._applier = applier
         self._hand_over = hand_over
@@ -50,6 +53,7 @@ class Settling:
         self._journal = journal
         self._ledger = ledger
         self._events = events
+        self._records_holds = records_holds
 
     async def settle(self, observation: Observation, start_grace_s: float) -> SlurmSnapshot | None:
         """Prepare the queue for a decision. Returns the snapshot with the changed jobs; None if nothing has changed.
@@ -103,8 +107,15 @@ class Settling:
         await together_or_apart(part, list(jobs), some, lambda key: key.job_id)
 
     async def _adopt(self, observation: Observation, handed: set[JobKey]) -> list[JobKey]:
-        """Take jobs into the queue. Returns those that were taken."""
+        """Take jobs into the queue. Returns those that were taken.
+
+        A user's hold that comes between the reading of a job and our hold is found only in its file. job_submit.lua writes none for
+        jobs without a mark while the lease is stale, so these wait for a later cycle: when a controller starts, or stood still, its
+        first good cycle lets the lease be renewed.
+        """
         keys = [key for key in observation.to_adopt if key not in handed]
+        if keys and not self._records_holds():
+            keys = [key for key in keys if has_hold_recorded(observation.jobs[key])]
         failed: dict[JobKey, Failure] = {}
 
         async def adopt(some: Sequence[JobKey]) -> None:

@@ -15,6 +15,7 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, HeadwayError, SlurmError, TurnLostError
 from controller.base.events import EventLog
+from controller.base.lease import is_stale, read_lease
 from controller.base.listener_failures import ListenerFailures
 from controller.base.turn import Turn, controller_turn
 from controller.cycle.cycle import Cycle
@@ -108,7 +109,7 @@ class Controller:
         self._turn = turn or controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock)
         self._cycle = Cycle(
             self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
-            self.knowledge, progress=self._note_progress, before_change=self._turn.check,
+            self.knowledge, progress=self._note_progress, before_change=self._turn.check, records_holds=self._has_fresh_lease,
         )  # fmt: skip
         self._ending = Ending()
         self._slurm_settings = SlurmSettings(client, clock, self._holds)
@@ -124,6 +125,9 @@ class Controller:
 
     def _current_settings(self) -> ControllerSettings:
         return self.settings
+
+    def _has_fresh_lease(self) -> bool:
+        return not is_stale(read_lease(self.settings.lease_path), self.clock.now())
 
     @property
     def facts(self) -> SlurmFacts | None:

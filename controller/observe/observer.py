@@ -6,16 +6,18 @@ changed, so that ten thousand waiting jobs cost milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
-from controller.base.apart import LEFT_OUT, apart, each_or
+from controller.base.apart import LEFT_OUT, apart, culprits, each_or
+from controller.base.errors import HeadwayError
 from controller.observe.array_throttle import beyond_throttle, rooms
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
@@ -51,6 +53,9 @@ _MOST_DEMANDS = 10_000
 _MOST_NODE_SETS = 1000
 """Maximum number of node sets to keep. Sets of past jobs are sent to the policy with every snapshot; beyond this, all are
 computed again."""
+
+_Columns = tuple[ClusterState, npt.NDArray[np.void]]
+"""The state without the columns that may be missing, and the values of its rows that do not depend on others."""
 
 StepsDone = Callable[[SlurmJob], int | None]
 """Returns the optimizer steps that a job has done, all runs together; None: not known."""
@@ -160,7 +165,9 @@ class Observer:
         if self._not_understood:
             self._not_understood &= {job.key for job in snapshot.jobs}
         classified.visible.sort(key=_order)
-        array_room = classified.keep_to_throttles()
+        array_room: dict[int, int] = {}
+        with apart("throttles of arrays"):  # Slurm keeps to them in any case
+            array_room = classified.keep_to_throttles()
         return Observation(
             snapshot=snapshot,
             state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible, steps_done),
@@ -264,16 +271,64 @@ class Observer:
         preemptible: frozenset[RunKey],
         steps_done: StepsDone | None,
     ) -> ClusterState:
+        """Return the columns. A job whose values lead to an error of ours is left to Slurm, or is not among them."""
+
+        def columns(visible: Sequence[JobRow], foreign: Sequence[NodeShare]) -> _Columns:
+            return self._columns(
+                snapshot,
+                managed,
+                nodes,
+                classified.occupied,
+                visible,
+                foreign,
+                ledger,
+                measured,
+                preemptible,
+                steps_done,
+            )
+
+        try:
+            state, statics = columns(classified.visible, classified.foreign)
+        except HeadwayError:
+            raise
+        except Exception as error:  # a few jobs must not stop all others
+            if not classified.leave_out_culprits(columns, error):
+                raise
+            state, statics = columns(classified.visible, classified.foreign)
         visible = classified.visible
+        foreign = [(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index]
+        # Policies decide without the columns that cannot be made.
+        with apart("GPU layouts"):
+            state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
+        with apart("Slurm's order"):
+            state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
+        with apart("profiles of models"):
+            return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
+        return state
+
+    def _columns(
+        self,
+        snapshot: SlurmSnapshot,
+        managed: list[SlurmNode],
+        nodes: Nodes,
+        occupied_of: Mapping[int, Occupied],
+        visible: Sequence[JobRow],
+        foreign: Sequence[NodeShare],
+        ledger: Ledger,
+        measured: ContentionByRun,
+        preemptible: frozenset[RunKey],
+        steps_done: StepsDone | None,
+    ) -> _Columns:
+        """Return the columns of these jobs, and of these shares of nodes that other jobs have."""
         statics = np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC)
-        occupy = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
+        occupy = np.fromiter(map(occupied_of.__contains__, map(id, visible)), np.bool_, len(visible))
         occupants = np.flatnonzero(occupy)
         occupying = [visible[place] for place in occupants.tolist()]
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=statics,
             occupants=occupants,
-            occupied=[classified.occupied[id(row)] for row in occupying],
+            occupied=[occupied_of[id(row)] for row in occupying],
             estimates=each_or("estimates of run times", visible, lambda row: _estimate(row, ledger), None, _id)
             if ledger.estimates
             else None,
@@ -288,24 +343,16 @@ class Observer:
             else (),
             steps_done=_steps_done(visible, np.flatnonzero(~np.isnan(statics["steps"])).tolist(), steps_done),
         )
-        foreign = [(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index]
         state = build_state(
             sequence=self._sequence,
             time_s=snapshot.time_s,
             nodes=managed,
-            foreign=foreign,
+            foreign=[(nodes.index[share.node], share) for share in foreign if share.node in nodes.index],
             rows=rows,
             node_sets=nodes.eligible.masks,
             racks=self._knowledge.racks,
         )
-        # Policies decide without the columns that cannot be made.
-        with apart("GPU layouts"):
-            state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
-        with apart("Slurm's order"):
-            state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
-        with apart("profiles of models"):
-            return self._model_columns.added(state, visible, snapshot.jobs, measured, self._knowledge.models)
-        return state
+        return state, statics
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:
@@ -323,7 +370,7 @@ def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int
     return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
 
 
-def _earlier_runs(visible: list[JobRow], ledger: Ledger, now_s: float) -> list[Served | None]:
+def _earlier_runs(visible: Sequence[JobRow], ledger: Ledger, now_s: float) -> list[Served | None]:
     """Return the usage of each job in its runs before the one that Slurm shows; None for jobs without such runs."""
     served = ledger.served
 
@@ -350,7 +397,7 @@ def _earlier(job: SlurmJob, served: Served, now_s: float) -> Served:
     return replace(served, service_s=max(served.service_s - run_s, 0.0), gpu_s=max(served.gpu_s - gpu_s, 0.0))
 
 
-def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone | None) -> dict[int, int]:
+def _steps_done(visible: Sequence[JobRow], places: list[int], steps_done: StepsDone | None) -> dict[int, int]:
     """Return the steps done by these jobs, by place, as far as they are known."""
     if steps_done is None:
         return {}
@@ -460,6 +507,19 @@ class _Classification:
             self.jobs[job.key] = job
             ours = job.held and HOLD_MARK in job.marks and USER_HOLD_MARK not in job.marks
             self.standings[job.key] = self._yielded(job, why) if ours else Standing(Role.YIELDED, why)
+
+    def leave_out_culprits(
+        self, columns: Callable[[Sequence[JobRow], Sequence[NodeShare]], object], error: Exception
+    ) -> bool:
+        """Leave the jobs to Slurm, and drop the shares of nodes, that lead to the error. Returns whether there were some."""
+        jobs = culprits("columns of jobs", self.visible, lambda rows: columns(rows, ()), _id)
+        for row in jobs:
+            self.leave_to_slurm(row, not_understood(error))
+        left_out = {row.key for row in jobs}
+        self.visible = [row for row in self.visible if row.key not in left_out]
+        shares = culprits("nodes of jobs", self.foreign, lambda some: columns((), some), lambda share: share.node)
+        self.foreign = [share for share in self.foreign if not any(share is one for one in shares)]
+        return bool(jobs or shares)
 
     def _may_be_ours(self, job: SlurmJob) -> bool:
         try:

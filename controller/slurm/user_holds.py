@@ -351,6 +351,11 @@ def record_lost_reservations(folder: HoldFolder, jobs: Iterable[SlurmJob]) -> No
                 log.warning("hold_not_recorded", job=job.key.job_id, problem=str(error))
 
 
+def has_hold_recorded(job: SlurmJob) -> bool:
+    """Return whether job_submit.lua records each hold of this job, also while the lease is stale."""
+    return HOLD_MARK in job.marks or job.has_pin_mark
+
+
 class HoldVerbs(Protocol):
     """Verbs of Slurm that `hand_over` uses."""
 

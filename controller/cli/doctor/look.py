@@ -86,7 +86,11 @@ async def look(settings: ControllerSettings, client: SlurmClient | None, query: 
         return seen
     status, answered_s = running
     return replace(
-        seen, troubles=tuple(status.troubles), version=status.version, started_s=answered_s - status.uptime_s
+        seen,
+        troubles=tuple(status.troubles),
+        left_out=tuple((one.part, one.errors) for one in status.left_out),
+        version=status.version,
+        started_s=answered_s - status.uptime_s,
     )
 
 

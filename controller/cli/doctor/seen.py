@@ -47,6 +47,8 @@ class Seen:
     """None: the settings have no agents_address."""
     troubles: tuple[str, ...] = ()
     """Sentences by the controller about its background tasks that failed recently."""
+    left_out: tuple[tuple[str, int], ...] = ()
+    """Parts of the controller with the number of their unexpected errors that left out one job, node or row since its start."""
     version: str = ""
     """Version of the controller that runs; empty when it does not answer."""
     started_s: float = 0.0

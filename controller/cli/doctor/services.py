@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from controller.base.lease import is_stale
+from controller.base.text import left_out_text
 from controller.cli.doctor.seen import PolicySeen, Seen
 from policies.serving.runtime.finding import Finding, Level
 
@@ -22,6 +23,7 @@ def service_findings(
     """Yield the findings about the services; `slurm_user` is None where this machine does not know SlurmUser."""
     yield from _controller(settings, seen, slurm_user)
     yield from _tasks(seen.troubles)
+    yield from _left_out(seen.left_out)
     yield from _policy(settings, seen.policy)
     yield from _watchdog(seen, host)
 
@@ -60,6 +62,15 @@ def _controller(settings: ControllerSettings, seen: Seen, slurm_user: UserFacts 
 def _tasks(troubles: tuple[str, ...]) -> Iterator[Finding]:
     for trouble in troubles:
         yield Finding("tasks", Level.WARNING, f"in the controller, {trouble}", "journalctl -u headway-controller")
+
+
+def _left_out(errors_by_part: tuple[tuple[str, int], ...]) -> Iterator[Finding]:
+    if text := left_out_text(errors_by_part):
+        mend = (
+            "journalctl -u headway-controller | grep left_out: the first event of each kind names the job or node and the error, "
+            "which is one of Headway: report it; a restart of the controller ends the count"
+        )
+        yield Finding("left-out", Level.WARNING, f"since the start of the controller: {text}", mend)
 
 
 def _policy(settings: ControllerSettings, policy: PolicySeen) -> Iterator[Finding]:

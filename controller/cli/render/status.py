@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from controller.base.text import clock_time, count, duration, listed
+from controller.base.text import clock_time, count, duration, left_out_text, listed
 from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of, time_text
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def status_lines(status: admin_pb2.Status) -> list[tuple[str, str]]:
     if len(status.advice) > _NAMED:
         lines.append(("advice", f"and {len(status.advice) - _NAMED} more"))
     lines += [("trouble", text) for text in (*status.troubles, *status.agents.troubles[:_NAMED])]
+    if left_out := left_out_text((one.part, one.errors) for one in status.left_out):
+        lines.append(("left out", f"{left_out}; the controller's log has each kind once, as left_out"))
     if status.last_error:
         lines.append(("last error", status.last_error))
     return lines
@@ -75,7 +77,7 @@ def status_lines(status: admin_pb2.Status) -> list[tuple[str, str]]:
 def status_colours(status: admin_pb2.Status) -> dict[str, str]:
     """Return the colours of lines by their name."""
     lease, watchdog = ("red" if bad else "" for bad in (status.lease_stale, status.watchdog_silent))
-    return {"last error": "red", "trouble": "red", "lease": lease, "watchdog": watchdog}
+    return {"last error": "red", "trouble": "red", "left out": "red", "lease": lease, "watchdog": watchdog}
 
 
 def _gpus_line(status: admin_pb2.Status) -> str:

@@ -22,6 +22,7 @@ from headway_client.answers.slowdown_rows import LocalityRow, ModelRow, PairRow,
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import (
     AgentsStatus,
+    LeftOut,
     MoveAdvice,
     NodeUse,
     PolicyInfo,
@@ -86,6 +87,7 @@ __all__ = [
     "JobState",
     "JobSummary",
     "JobWindow",
+    "LeftOut",
     "LocalityRow",
     "ModelRow",
     "MoveAdvice",

@@ -84,6 +84,7 @@ class Status(_message.Message):
     WATCHDOG_TIME_S_FIELD_NUMBER: _builtins.int
     WATCHDOG_SILENT_FIELD_NUMBER: _builtins.int
     PLAN_S_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -158,6 +159,12 @@ class Status(_message.Message):
     def slurm_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlurmCalls]:
         """Calls to Slurm since the controller started, one entry for each verb that was called."""
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut]:
+        """Unexpected errors since the controller started that left out one job, node or row, or a part of an answer; one entry for each part
+        of Headway that had some. Empty = none.
+        """
+
     def __init__(
         self,
         *,
@@ -201,14 +208,40 @@ class Status(_message.Message):
         watchdog_time_s: _builtins.float = ...,
         watchdog_silent: _builtins.bool = ...,
         plan_s: _builtins.float = ...,
+        left_out: _abc.Iterable[Global___LeftOut] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "plan_s", b"plan_s", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version", "watchdog_silent", b"watchdog_silent", "watchdog_time_s", b"watchdog_time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "left_out", b"left_out", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "plan_s", b"plan_s", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version", "watchdog_silent", b"watchdog_silent", "watchdog_time_s", b"watchdog_time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
+
+@_typing.final
+class LeftOut(_message.Message):
+    """Unexpected errors of one part of Headway. The controller's log has each kind once, as `left_out`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    part: _builtins.str
+    """starts, the queue, roles of jobs, /metrics, ..."""
+    errors: _builtins.int
+    def __init__(
+        self,
+        *,
+        part: _builtins.str = ...,
+        errors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
 @_typing.final
 class SlurmCalls(_message.Message):

@@ -14,6 +14,9 @@ from tests.birthmarks import without_birthmark
 from tests.cluster.live import Live, live
 
 PROFILE = Path(slurm.__file__).parent / "plugin" / "profile.d" / "headway.sh"
+PATIENT = ("MessageTimeout=60", "BatchStartTimeout=60")
+"""On a busy machine a slurmd may take more than the usual 10 s to accept a job: then Slurm puts the job, which is RUNNING already,
+back into the queue, and it runs on other nodes, or two minutes later."""
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +24,7 @@ def world() -> Iterator[Live]:
     spec = {
         "partitions": (PartitionSpec("dl"), PartitionSpec("other")),
         "features": {"n1": ("slow",), "n2": ("fast",), "n3": ("fast", "ib"), "n4": ("slow", "ib")},
+        "extra_conf": PATIENT,
     }
     with live(spec=spec) as world:
         yield world

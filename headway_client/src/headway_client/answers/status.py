@@ -156,6 +156,15 @@ class SlurmCalls(Message):
 
 
 @dataclass(frozen=True)
+class LeftOut(Message):
+    """Unexpected errors of one part of Headway, each of which left out one job, node or row, or a part of an answer."""
+
+    part: str = text(1)
+    """starts, the queue, roles of jobs, /metrics, ..."""
+    errors: int = u64(2)
+
+
+@dataclass(frozen=True)
 class Status(Message):
     """The state of the controller, its policy, the queue and the nodes."""
 
@@ -227,3 +236,5 @@ class Status(Message):
     """True = the watchdog should have checked by now."""
     plan_s: float = real(40)
     """Time from the snapshot of the last cycle to its checked plan, seconds; 0 = there was none yet."""
+    left_out: tuple[LeftOut, ...] = many(41, LeftOut)
+    """Unexpected errors since the controller started, by part of Headway; empty = none."""

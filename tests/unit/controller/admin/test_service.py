@@ -17,10 +17,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from controller.admin import messages
 from controller.admin.front import uid_of
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.serve import serve_admin
 from controller.admin.sockets import bind, group_id
+from controller.base.apart import LeftOut
 from controller.base.audit import AuditLog
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
@@ -110,6 +112,17 @@ async def test_status_shows_controller_policy_jobs_and_nodes(folder):
     assert not found.lease_stale
     assert found.plan_s == world.health.plan_s
     assert "nobody listens" in found.last_error
+
+
+async def test_status_shows_how_many_errors_left_something_out_and_where(folder, monkeypatch):
+    world, left_out = world_in(folder), LeftOut()
+    monkeypatch.setattr(messages, "LEFT_OUT", left_out)
+    async with served(world) as (_, status):
+        assert not (await status.GetStatus(pb.GetStatusRequest())).left_out
+        for part in ("starts", "roles of jobs", "starts"):
+            left_out.note(part, "7", ZeroDivisionError())
+        found = await status.GetStatus(pb.GetStatusRequest())
+    assert [(one.part, one.errors) for one in found.left_out] == [("roles of jobs", 1), ("starts", 2)]
 
 
 async def test_status_shows_the_last_check_of_the_watchdog(folder):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
-from controller.base.apart import LeftOut, apart, each, each_or, those, together_or_apart
+from controller.base.apart import LeftOut, apart, culprits, each, each_or, those, together_or_apart
 from controller.base.errors import JournalError
 
 
@@ -65,3 +65,32 @@ def test_the_kinds_that_are_remembered_have_a_bound() -> None:
         for number in range(1000):
             found.note("test", "", type(f"Error{number}", (Exception,), {})())
     assert len(found._logged) <= 200
+
+
+def test_the_items_that_fail_a_computation_of_all_are_found_by_halves() -> None:
+    sizes: list[int] = []
+
+    def add_up(numbers: Sequence[int]) -> float:
+        sizes.append(len(numbers))
+        return sum(1 / (number - 7) + 1 / (number - 900) for number in numbers)
+
+    assert culprits("sums", range(1000), add_up) == [7, 900]
+    assert sum(sizes) < 5 * 1000
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_an_error_that_no_few_items_lead_to_is_raised(few: int) -> None:
+    def fails(numbers: Sequence[int]) -> None:
+        if len(numbers) >= few or any(number < 500 for number in numbers):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        culprits("sums", range(1000), fails)
+
+
+def test_an_error_that_only_several_items_together_lead_to_has_no_culprits() -> None:
+    def fails(numbers: Sequence[int]) -> None:
+        if {3, 700} <= set(numbers):
+            raise ZeroDivisionError
+
+    assert culprits("sums", range(1000), fails) == []

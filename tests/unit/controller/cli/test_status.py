@@ -37,3 +37,15 @@ def test_the_time_of_the_last_cycle_is_that_of_its_reading_and_its_plan() -> Non
 
     assert line.endswith("; last cycle 52 ms")
     assert "cycle" not in dict(status_lines(pb.Status(snapshot_read_s=0.04)))["decisions"]
+
+
+def test_what_was_left_out_has_a_line_only_if_there_is_some() -> None:
+    parts = [pb.LeftOut(part="roles of jobs", errors=1), pb.LeftOut(part="starts", errors=3)]
+
+    line = dict(status_lines(pb.Status(left_out=parts)))["left out"]
+
+    assert line.startswith(
+        "4 unexpected errors, each of which left out a job, node or row: starts (3), roles of jobs (1);"
+    )
+    assert "left_out" in line
+    assert "left out" not in dict(status_lines(pb.Status()))

@@ -18,12 +18,16 @@ from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.decision.purposes import Purposes
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.room.preemptions import SlurmPreemption
+from controller.observe import observer
+from controller.observe.columns import build_state
+from controller.observe.role import Role
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import Failures, Pin
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.slurm.model.cluster import SlurmSnapshot
 from controller.slurm.model.job import JobKey, Phase, SlurmJob
 from controller.state.preemption import Cause, Stage
+from policies.model import ClusterState
 from tests.unit.controller.examples.poisoned import Uses, poisoned
 from tests.unit.controller.worlds.world import World
 
@@ -135,6 +139,74 @@ async def test_a_job_whose_facts_cannot_be_stored_is_not_placed_and_the_journal_
     assert world.phase(good) is Phase.RUNNING
     assert world.phase(bad) is Phase.RUNNING, "Slurm places it after some attempts"
     assert bad not in world.journal.load_ledger().pins
+
+
+async def test_a_job_that_fails_the_columns_of_all_jobs_is_left_to_slurm(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a job of which no column can be made, between others
+    others = [world.sbatch(5.0, gpus_per_node=1) for _ in range(3)]
+    bad = world.sbatch(40.0, gpus_per_node=8)
+    others += [world.sbatch(5.0, gpus_per_node=1, user="cat") for _ in range(4)]
+
+    def fails_with_bad(**columns: Any) -> ClusterState:
+        if bad.job_id in columns["rows"].ids:
+            raise OverflowError("Python int too large to convert to C long")
+        return build_state(**columns)
+
+    monkeypatch.setattr(observer, "build_state", fails_with_bad)
+    # When it waits, and runs
+    result = await world.turn()
+    assert result.observation.standings[bad].role is Role.YIELDED
+    await world.go_on(10)
+    assert world.phase(bad) is Phase.RUNNING, "Slurm places it"
+    # Then all others are placed, on other GPUs
+    late = [world.sbatch(5.0, gpus_per_node=8) for _ in range(4)]
+    await world.go_on(25)
+    assert {world.slurm.job(key.job_id).state for key in others} == {"COMPLETED"}
+    assert not {name for key in late for name in world.nodes(key)} & world.nodes(bad).keys()
+    assert all(world.journal.decisions_of(key) for key in others)
+
+
+async def test_a_share_of_a_node_that_fails_the_columns_is_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = world.sbatch(60.0, gpus_per_node=1, batch=False)
+    await world.clock.advance(3.0)
+    assert world.phase(foreign) is Phase.RUNNING
+
+    def fails_with_shares(**columns: Any) -> ClusterState:
+        if columns["foreign"]:
+            raise OverflowError("Python int too large to convert to C long")
+        return build_state(**columns)
+
+    monkeypatch.setattr(observer, "build_state", fails_with_shares)
+    key = world.sbatch(gpus_per_node=1)
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_an_error_without_any_job_fails_the_cycle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(**_: Any) -> ClusterState:
+        raise OverflowError("Python int too large to convert to C long")
+
+    monkeypatch.setattr(observer, "build_state", fails)
+    key = world.sbatch(gpus_per_node=1)
+    with pytest.raises(OverflowError):
+        await world.turn()
+    assert world.slurm.job(key.job_id).held
+
+
+async def test_throttles_that_cannot_be_read_keep_no_job_from_starting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> dict[int, int]:
+        raise ArithmeticError("a number that is none")
+
+    monkeypatch.setattr(observer, "rooms", fails)
+    key = world.sbatch(gpus_per_node=1)
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.world = World(folder, policy="fifo-skip")
+        self.world.write_lease()
         self.controller = Controller(
             self.world.settings,
             self.world.slurm.client,

@@ -78,6 +78,7 @@ async def test_progress_before_the_first_good_cycle_is_none(slow):
 async def test_steps_in_cycles_that_all_break_off_do_not_renew_the_lease(tmp_path):
     # given a controller in which deciding is broken, and jobs that it takes into the queue now and then
     world = World(tmp_path, policy="fifo-skip")
+    world.write_lease()
     controller = Controller(world.settings, world.slurm.client, world.decider, world.journal, world.clock, refused)
     decide = world.decider.decide
 

@@ -54,3 +54,21 @@ async def test_a_controller_that_continues_after_the_watchdog_reads_slurm_again(
         assert controller.last is not None
     await world.clock.advance(30.0)
     assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_controller_takes_jobs_without_its_mark_into_the_queue_once_its_lease_is_fresh(tmp_path):
+    # given a job that waits for Slurm, as one that the watchdog has released
+    world = World(tmp_path, policy="fifo-skip")
+    controller = Controller(world.settings, world.slurm.client, world.decider, world.journal, world.clock, refused)
+    world.alive = False
+    world.sbatch(1000.0, gpus_per_node=8, nodes=4)
+    await world.clock.advance(3.0)
+    key = world.sbatch(1000.0, gpus_per_node=1)
+    with closing(WakePipe(world.settings.wake_path)) as wake:
+        # when a controller's lease is stale, a hold of its user would not be recorded
+        await controller._one_cycle(wake)
+        assert not world.slurm.job(key.job_id).held
+        world.write_lease()
+        await controller._one_cycle(wake)
+    # then it is held only with a fresh one
+    assert world.slurm.job(key.job_id).held

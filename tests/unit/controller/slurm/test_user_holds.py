@@ -68,6 +68,46 @@ async def is_the_users_own(world, job_id):
 # --- whenever it comes
 
 
+async def test_a_hold_that_falls_together_with_that_of_a_controller_whose_lease_was_stale(world):
+    # given a job that waits without our mark, as one that the watchdog has released
+    world.alive = False
+    world.sbatch(30.0, gpus_per_node=8, nodes=4)
+    await world.clock.advance(1.0)
+    key = world.sbatch(100.0)
+    real, left = world.slurm.client.hold, [key.job_id]
+
+    async def hold_of_both(keys):
+        if not left:
+            return await real(keys)
+        world.slurm.user_hold(
+            left.pop()
+        )  # between the reading of the job and the change, which Slurm accepts all the same
+        record = world.slurm.job(key.job_id)
+        record.admin_comment = f"{record.admin_comment} {HOLD_MARK}".strip()
+        return {}
+
+    world.slurm.client.hold = hold_of_both
+    # when a controller takes jobs into its queue before it has renewed the lease, and later
+    await world.turn()
+    assert left, "no job is held while its user's holds are not recorded"
+    world.alive = True
+    # then the job is its user's
+    await is_the_users_own(world, key.job_id)
+    assert not left
+
+
+async def test_jobs_with_our_mark_are_taken_into_the_queue_although_the_lease_is_stale(world):
+    world.alive = False
+    world.sbatch(30.0, gpus_per_node=8, nodes=4)
+    await world.clock.advance(1.0)
+    world.alive = True
+    key = world.sbatch(100.0)
+    world.alive = False
+    world.slurm.user_release(key.job_id)
+    await world.turn()
+    assert world.slurm.job(key.job_id).held
+
+
 async def test_a_hold_before_the_controller_starts_again(world):
     key = world.sbatch(100.0)
     world.slurm.user_hold(key.job_id)
@@ -152,7 +192,13 @@ async def test_a_hold_without_a_lease_while_the_controller_takes_the_job_over(wo
         world.sbatch(30.0, gpus_per_node=8)
     key = world.sbatch(100.0)
     await world.clock.advance(2.0)
-    when(world, "hold", lambda: world.slurm.user_hold(key.job_id))
+
+    def lease_runs_out():
+        world.alive = False
+        world.slurm.user_hold(key.job_id)
+
+    world.alive = True
+    when(world, "hold", lease_runs_out)
     await world.turn()
     await waits_for_its_user(world, key)
 

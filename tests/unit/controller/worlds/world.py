@@ -12,7 +12,7 @@ from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.events import EventLog
-from controller.base.lease import Lease
+from controller.base.lease import Lease, write_lease
 from controller.cycle.cycle import Cycle, CycleResult
 from controller.cycle.decision.decider import Decider
 from controller.observe.knowledge import Knowledge
@@ -58,6 +58,11 @@ class World:
             return None
         return Lease(int(self.clock.now()), 30.0, self.settings.partitions, 0, 4096)
 
+    def write_lease(self) -> None:
+        """Write a lease that lasts for an hour, for a controller whose heartbeat does not run."""
+        lease = Lease(int(self.clock.now()), 3600.0, self.settings.partitions, 0, 4096)
+        write_lease(self.settings.lease_path, lease)
+
     def restart(
         self, journal: str = "journal.sqlite", before_reading: Callable[[Journal], None] = lambda _: None
     ) -> None:
@@ -84,6 +89,7 @@ class World:
         self.cycle = Cycle(
             lambda: self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
             self.preemptions, self.holds, self.knowledge, progress=lambda: self.on_progress(),
+            records_holds=lambda: self.alive,
         )  # fmt: skip
 
     def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:

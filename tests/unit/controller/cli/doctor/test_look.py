@@ -298,6 +298,7 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.see(policy=replace(h.seen.policy, healthy=False)), "policy", Level.WARNING),
         (lambda h: h.see(policy=PolicySeen(may_look=False)), "policy", Level.SKIPPED),
         (lambda h: h.see(troubles=("task contention failed 3 times in a row",)), "tasks", Level.WARNING),
+        (lambda h: h.see(left_out=(("starts", 3),)), "left-out", Level.WARNING),
         (lambda h: belongs_to_root(h, ETC / "job_submit.lua", 0o600), "job-submit-lua", Level.ERROR),
         (lambda h: belongs_to_root(h, HOOK_PATH, 0o744), "script-access", Level.ERROR),
         (mode(machine.MUNGE_KEY, "file", 0o644), "munge-key", Level.ERROR),
@@ -404,6 +405,20 @@ def test_the_start_of_the_controller_is_counted_from_its_answer(
     seen = asyncio.run(look(house.settings, None, policy_that_serves, NOW))
 
     assert seen.started_s == NOW - 35
+
+
+def test_what_the_controller_left_out_is_reported_with_where_to_look(
+    house: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = admin_pb2.Status(version=VERSION, left_out=[admin_pb2.LeftOut(part="starts", errors=2)])
+    monkeypatch.setattr(look_module, "query_controller", lambda _: (status, NOW + 1.0))
+
+    seen = asyncio.run(look(house.settings, None, policy_that_serves, NOW))
+    house.see(left_out=seen.left_out)
+
+    (finding,) = [finding for finding in house.findings() if finding.check == "left-out"]
+    assert finding.what.endswith("2 unexpected errors, each of which left out a job, node or row: starts (2)")
+    assert "grep left_out" in finding.mend
 
 
 def test_controllers_of_other_clusters_and_with_the_same_folders_are_no_fault(house: Installation) -> None:
