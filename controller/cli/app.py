@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
     "3 the controller does not answer (for `cluster`: Slurm does not).",
 )
-_COMMANDS = {
+_COMMANDS: dict[Callable[..., None], str] = {
     status: "Show the state of controller, policy, queue and nodes.",
     queue: "List the jobs that wait or run, in the policy's order.",
     top: "Show state and queue until `q`; Enter explains a job.",

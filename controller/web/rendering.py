@@ -72,7 +72,7 @@ def placement(text: str) -> Markup:
 def moment(time_s: float) -> Markup:
     """Return the local date and time of day as markup that may break between the two, not at a hyphen."""
     day, _, rest = clock_time(time_s).partition(" ")
-    return Markup('<span class="day">{}</span> {}').format(day, rest)
+    return Markup('<span class="whole">{}</span> {}').format(day, rest)
 
 
 class Renderer:

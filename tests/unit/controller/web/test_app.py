@@ -130,7 +130,7 @@ def test_the_page_of_a_job_has_reason_timeline_and_events(cluster: Site) -> None
         assert (found.status_code, found.headers["location"]) == (303, "/jobs/4")
         stopped = page(client, "/jobs/4")
         assert "by hand, to make room for job 6" in stopped
-        assert "waited and ran earlier" in stopped  # without accounting nobody lists its first run
+        assert "waited</span> and ran earlier" in stopped  # without accounting nobody lists its first run
 
 
 def test_a_narrow_queue_has_short_reasons_and_the_page_of_the_job_the_whole_one(cluster: Site) -> None:
@@ -145,7 +145,7 @@ def test_commands_are_marked_and_dates_and_names_of_nodes_do_not_break(cluster: 
         queue, job = page(client, "/queue"), page(client, "/jobs/1")
     assert "<code>scontrol release</code> gives it back" in queue
     assert "`" not in queue
-    assert re.search(r'<td class="t"><span class="day">\d{4}-\d\d-\d\d</span> \d\d:\d\d:\d\d</td>', job)
+    assert re.search(r'<td class="t"><span class="whole">\d{4}-\d\d-\d\d</span> \d\d:\d\d:\d\d</td>', job)
     assert '<td class="placement">n1:4,<wbr>n2:4</td>' in job
     assert re.search(r"as of <time>.+</time> [A-Z+-]\S+</footer>", job)
 
