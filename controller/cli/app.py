@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,10 +28,26 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
     "3 the controller does not answer (for `cluster`: Slurm does not).",
 )
-for _command in (status, queue, top, why, report, preempt, move, resize, preemptions, events, notify, doctor, cluster):
-    app.command()(_command)
+_COMMANDS: dict[Callable[..., None], str] = {
+    status: "Show the state of controller, policy, queue and nodes.",
+    queue: "List the jobs that wait or run, in the policy's order.",
+    top: "Show state and queue until `q`; Enter explains a job.",
+    why: "Explain why a job waits, or runs where it runs.",
+    report: "Report what became of a job: waits, runs, stops, losses.",
+    preempt: "Let a job save and stop; the policy places it again.",
+    move: "Preempt a job, and place it on other nodes.",
+    resize: "Preempt a job, and start it with another number of GPUs.",
+    preemptions: "List jobs that were preempted or are about to be.",
+    events: "Print events as they happen, or past ones.",
+    notify: "Run a program for each event of your own jobs.",
+    doctor: "Check the installation; list problems and their remedies.",
+    cluster: "Print nodes and network as a file for headway-sim.",
+}
+"""Commands and their lines in the list of commands, which would be cut at its width otherwise."""
+for _command, _line in _COMMANDS.items():
+    app.command(short_help=_line)(_command)
 app.add_typer(policy_app, name="policy")
-app.add_typer(profile_app, name="profile")
+app.add_typer(profile_app, name="profile", short_help="Profile a job (`headway profile JOBID`), show its measurements.")
 
 
 @app.callback()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -55,6 +56,25 @@ def shown(value: object) -> object:
     return _UNSEEN.sub("?", value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+_COMMAND = re.compile("`([^`]{1,200})`")
+
+
+def prose(text: str) -> Markup:
+    """Return a sentence as markup: what it has between backticks is a command."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(shown(text)))))  # noqa: S704 - escaped before
+
+
+def placement(text: str) -> Markup:
+    """Return a list of nodes as markup that may break behind each comma, not within a name."""
+    return Markup(",<wbr>").join(escape(part) for part in str(shown(text)).split(","))
+
+
+def moment(time_s: float) -> Markup:
+    """Return the local date and time of day as markup that may break between the two, not at a hyphen."""
+    day, _, rest = clock_time(time_s).partition(" ")
+    return Markup('<span class="whole">{}</span> {}').format(day, rest)
+
+
 class Renderer:
     """Makes pages. Invariant: text of users and of Slurm never becomes markup."""
 
@@ -67,7 +87,10 @@ class Renderer:
         )  # fmt: skip
         filters: dict[str, Callable[..., str]] = {
             "duration": lambda seconds: _UNKNOWN if seconds is None else duration(seconds),
-            "at": lambda time_s: clock_time(time_s) if time_s else _UNKNOWN,
+            "at": lambda time_s: moment(time_s) if time_s else _UNKNOWN,
+            "zone": lambda time_s: time.strftime("%Z", time.localtime(time_s)),
+            "prose": prose,
+            "placement": placement,
             "percent": lambda share: _UNKNOWN if share is None else f"{share:.0%}",
             "digits": lambda value: _UNKNOWN if value is None else three_digits(value),
             "gpu_hours": gpu_hours,

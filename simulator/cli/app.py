@@ -27,15 +27,18 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",
 )
 app.command()(with_errors_in_one_line(cli_run.run))
-app.command()(with_errors_in_one_line(cli_compare.compare))
-app.command()(with_errors_in_one_line(cli_leaderboard.leaderboard))
-app.command()(with_errors_in_one_line(cli_stress.stress))
-app.command()(with_errors_in_one_line(cli_act.act))
-app.command()(with_errors_in_one_line(cli_latency.latency))
-app.command()(with_errors_in_one_line(cli_start_estimates.start_estimates))
-app.command()(with_errors_in_one_line(cli_bench.bench))
-app.command()(with_errors_in_one_line(cli_bench.reproduce))
-app.add_typer(cli_trace.app, name="trace")
+for _command, _line in (
+    (cli_compare.compare, "Simulate several policies on one trace, in parallel."),
+    (cli_leaderboard.leaderboard, "Compare policies on whole traces, at several loads."),
+    (cli_stress.stress, "Run policies on workloads of many shapes."),
+    (cli_act.act, "Let policies and trained agents act in an environment."),
+    (cli_latency.latency, "Time every decision of policies on one trace."),
+    (cli_start_estimates.start_estimates, "Measure how good estimates of starts are on a trace."),
+    (cli_bench.bench, "Measure the simulator's speed on this machine."),
+    (cli_bench.reproduce, "Reproduce the published results of a system."),
+):
+    app.command(short_help=_line)(with_errors_in_one_line(_command))
+app.add_typer(cli_trace.app, name="trace", short_help="Convert, generate and describe traces.")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
 
 

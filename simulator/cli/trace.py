@@ -132,7 +132,7 @@ def generate(
     _write(trace, out)
 
 
-@app.command()
+@app.command(short_help="Describe a trace: jobs, sizes, durations, rates.")
 @_with_errors_in_one_line
 def describe(
     file: Annotated[Path, typer.Argument(help="A trace: .csv, .csv.gz, .csv.zst or .parquet.")],

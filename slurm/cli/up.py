@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from slurm.testbed.choice import Choice
     from slurm.testbed.services import Services
 
+_PROFILE = Path(__file__).parents[1] / "plugin/profile.d/headway.sh"
+"""Shell file of a checkout that sets the column of squeue."""
 Rate = Annotated[
     str | None, typer.Option(help="Bandwidth of each NIC in both directions, such as 200mbit; default: unlimited.")
 ]
@@ -175,6 +177,8 @@ def _exports(services: Services) -> list[str]:
     found = shutil.which("headway")
     if found is None or Path(found).parent.resolve() != folder.resolve():
         lines.append(f"  export PATH={folder}{os.pathsep}$PATH")
+    if _PROFILE.exists():
+        lines.append(f"  . {_PROFILE}   # squeue shows who holds a job")
     return lines
 
 

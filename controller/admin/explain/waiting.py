@@ -123,7 +123,9 @@ def _not_enough(fit: Fit) -> str:
         return f"at most {_free_gpus(free)} free for it on one node ({name})"
     share = fit.parts[0][0]
     if len(fit.parts) == 1:
-        have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
+        if fit.share_nodes == 0:
+            return f"of {_usable(fit)}, none has {count(share, 'GPU')} free for it"
+        have = "one has" if fit.share_nodes == 1 else f"{fit.share_nodes} have"
         return (
             f"of {_usable(fit)}, {have} {count(share, 'GPU')} free for it, and {fit.needs_nodes} such nodes are needed"
         )
@@ -205,10 +207,13 @@ def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
 
 
 def _order_facts(view: CycleView, row: int) -> dict[str, str]:
-    """Return the order in force, and Slurm's priority and tier of the job, where they are known: jobs are compared by these."""
+    """Return the order in force, and Slurm's priority and tier of the job, where they are known: jobs are compared by these.
+
+    Numbers below 0 stand for the order of submission where Slurm computes no priority (priority/basic), and are left out.
+    """
     facts = {"ordered_by": view.ordered_by} if view.ordered_by else {}
     jobs = view.state.jobs
     for name, column in (("slurm_priority", jobs.slurm_priority), ("partition_tier", jobs.partition_tier)):
-        if column is not None and not math.isnan(value := float(column[row])):
+        if column is not None and (value := float(column[row])) >= 0:
             facts[name] = f"{value:.0f}"
     return facts

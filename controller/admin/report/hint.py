@@ -15,6 +15,8 @@ _LOSS = 0.2
 _LIMIT_FACTOR = 4.0
 _LONG_S = 3600.0
 """Shortest time limit that is worth a hint, in seconds."""
+_NO_LIMIT_S = 365 * 86_400.0
+"""Time limit that Slurm records for a started job without one, in seconds."""
 
 
 def hint_of(message: admin_pb2.JobSummary, found: Sources) -> str:
@@ -41,7 +43,7 @@ def _hints(message: admin_pb2.JobSummary, found: Sources) -> Iterator[str]:
     limit_s = None if found.job is None else found.job.time_limit_s
     ended = found.job is not None and found.job.phase is Phase.ENDED
     if ended and limit_s is not None and limit_s >= _LONG_S and limit_s > _LIMIT_FACTOR * message.service_s > 0:
-        yield (
-            f"its time limit was {duration(limit_s)} and it ran for {duration(message.service_s)}: with a shorter --time, jobs can "
-            "start in gaps before others"
-        )
+        had, wanted = f"its time limit was {duration(limit_s)}", "a shorter --time"
+        if limit_s >= _NO_LIMIT_S:
+            had, wanted = "it had no time limit", "a --time"
+        yield f"{had} and it ran for {duration(message.service_s)}: with {wanted}, jobs can start in gaps before others"

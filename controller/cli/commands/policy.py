@@ -22,7 +22,7 @@ def policy_show(as_json: Json = False, config: Config = None, socket: SocketPath
         show(client.policy(), as_json, show_policy)
 
 
-@policy_app.command("use")
+@policy_app.command("use", short_help="Let the policy server at ADDRESS decide, if it passes the checks.")
 def policy_use(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="unix:///path/to.sock, or 127.0.0.1:PORT.")],
     as_json: Json = False,

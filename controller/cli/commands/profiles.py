@@ -42,7 +42,7 @@ profile_app = typer.Typer(
 )
 
 
-@profile_app.command("request")
+@profile_app.command("request", short_help="Profile the next steps of a running job.")
 def profile_request(
     job_id: JobId,
     steps: Annotated[
@@ -88,14 +88,14 @@ def _newest_s(found: admin_pb2.JobMeasurements | None) -> float:
     return max((split.time_s for split in found.steps), default=0.0) if found is not None else 0.0
 
 
-@profile_app.command("list")
+@profile_app.command("list", short_help="List the kinds of jobs that were measured.")
 def profile_list(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
     """List the kinds of jobs (user, script, model, shape) that were measured, the newest first, with their speed alone and now."""
     with connected(config, socket, as_json, change=True) as client:
         show(client.profiles(0 if as_json else limit), as_json, show_profiles)
 
 
-@profile_app.command("show")
+@profile_app.command("show", short_help="Show the parts of a job's step time, and its speed.")
 def profile_show(
     job_id: JobId, as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None
 ) -> None:
@@ -104,7 +104,7 @@ def profile_show(
         show(client.profile(job_id, 0 if as_json else limit), as_json, show_profile)
 
 
-@profile_app.command("export")
+@profile_app.command("export", short_help="Write a file of job profiles for the simulator.")
 def profile_export(
     to: Annotated[Path, typer.Option("--to", help="File to write, for headway-sim --profiles.", metavar="FILE.json")],
     rows: Annotated[

@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 app.command()(cli_train.train)
 app.command()(cli_evaluate.evaluate)
-app.command()(cli_promote.promote)
+app.command(short_help="Replace the weights in service by new, better ones.")(cli_promote.promote)
 
 
 @app.callback()

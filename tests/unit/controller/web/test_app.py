@@ -130,7 +130,24 @@ def test_the_page_of_a_job_has_reason_timeline_and_events(cluster: Site) -> None
         assert (found.status_code, found.headers["location"]) == (303, "/jobs/4")
         stopped = page(client, "/jobs/4")
         assert "by hand, to make room for job 6" in stopped
-        assert "waited and ran earlier" in stopped  # without accounting nobody lists its first run
+        assert "waited</span> and ran earlier" in stopped  # without accounting nobody lists its first run
+
+
+def test_a_narrow_queue_has_short_reasons_and_the_page_of_the_job_the_whole_one(cluster: Site) -> None:
+    with cluster.client() as client:
+        queue, job = page(client, "/queue?state=waiting"), page(client, "/jobs/7")
+    assert '<span class="narrow">For GPUs, in the policy&#39;s order</span><span class="wide">Needs 8 GPUs' in queue
+    assert "Needs 8 GPUs" in job
+
+
+def test_commands_are_marked_and_dates_and_names_of_nodes_do_not_break(cluster: Site) -> None:
+    with cluster.client() as client:
+        queue, job = page(client, "/queue"), page(client, "/jobs/1")
+    assert "<code>scontrol release</code> gives it back" in queue
+    assert "`" not in queue
+    assert re.search(r'<td class="t"><span class="whole">\d{4}-\d\d-\d\d</span> \d\d:\d\d:\d\d</td>', job)
+    assert '<td class="placement">n1:4,<wbr>n2:4</td>' in job
+    assert re.search(r"as of <time>.+</time> [A-Z+-]\S+</footer>", job)
 
 
 def test_nodes_idle_waits_preemptions_and_pairs(cluster: Site) -> None:
@@ -146,7 +163,7 @@ def test_nodes_idle_waits_preemptions_and_pairs(cluster: Site) -> None:
         waits = page(client, "/waits")
         assert "1 GPU</th>" in waits
         assert "17 to 32 GPUs</th>" in waits
-        assert "Ended since" in waits
+        assert "Jobs that ended in the last 7 days" in waits
         preempted = page(client, "/preemptions")
         assert "operator" in preempted
         assert "Of 20 stops by threshold and policies within an hour, <strong>20</strong> are left" in preempted
@@ -282,7 +299,8 @@ def test_a_bad_request_gets_a_page_that_says_what_is_wrong(cluster: Site, path: 
     with cluster.client() as client:
         html = page(client, path, status)
     assert text.lower() in html.lower()
-    assert re.search(r"<h1>[^<]+</h1> <p>[^<]+</p>", html)
+    assert re.search(r"<h1>[^<]+</h1> (<p>.+?</p> )+", html)
+    assert "`" not in html
 
 
 def test_a_page_beyond_the_last_is_the_last(cluster: Site) -> None:
@@ -303,8 +321,10 @@ def test_other_methods_and_large_forms_are_refused(cluster: Site) -> None:
 def test_without_a_controller_the_page_says_so(cluster: Site) -> None:
     with cluster.client(status_socket=Path("/nowhere/status.sock")) as client:
         html = page(client, "/", 503)
+        assert "<h1>The controller does not answer.</h1>" in html
         assert "No controller answers at /nowhere/status.sock" in html
-        assert "Slurm schedules by itself" in html
+        assert "<code>headway doctor</code>" in html
+        assert html.count("Jobs are not affected") == 1
 
 
 def test_below_another_path_all_links_begin_with_it(cluster: Site) -> None:

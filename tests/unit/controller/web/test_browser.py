@@ -88,6 +88,10 @@ def check(axe: Any, page: Page, width: int, name: str) -> None:
     """The page is as wide as the window, and axe finds nothing wrong."""
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width, f"{name} is {wide} pixels wide"
+    cut = page.locator(".scroll").evaluate_all(
+        "found => found.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
+    )
+    assert cut == [], f"{name} at {width} cuts tables"
     found = axe.run(page)
     assert len(found.response["passes"]) > 10, name
     assert found.violations_count == 0, f"{name} at {width}: {found.generate_report()}"

@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from controller.admin.explain import waiting
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, brief, explain
 from controller.admin.explain.waiting import policy_text
@@ -62,8 +65,7 @@ def held(number, where, **changes):
         (
             {"n1": 7, "n2": 7, "n3": 7, "n4": 7},
             wants(gpus_per_job=16),
-            "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 GPUs free for it, "
-            "and 2 such nodes are needed.",
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 GPUs free for it.",
         ),
         (
             {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
@@ -121,6 +123,12 @@ def test_the_order_in_force_is_named(policy, order, expected):
     found = explain(shot, "8", NOW_S)
     assert f"; policy {policy} orders {expected}" in found.sentence
     assert found.facts["ordered_by"] in found.sentence
+
+
+def test_no_priority_is_shown_where_slurm_has_only_an_order():
+    jobs = SimpleNamespace(slurm_priority=np.array([-1.0, 17.0, np.nan]), partition_tier=np.array([1, 1, 1]))
+    view = SimpleNamespace(ordered_by="", state=SimpleNamespace(jobs=jobs))
+    assert [waiting._order_facts(view, row).get("slurm_priority") for row in range(3)] == [None, "17", None]
 
 
 def test_a_policy_of_another_package_is_named_with_its_reason():

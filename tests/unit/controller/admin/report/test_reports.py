@@ -111,6 +111,23 @@ async def test_a_job_that_has_waited_run_and_ended(folder: Path) -> None:
     assert not ended.hint
 
 
+@pytest.mark.parametrize(
+    ("time_limit_s", "hint"),
+    [
+        (36_000.0, "its time limit was 10 h and it ran for 10 s: with a shorter --time, jobs can start"),
+        (365 * 86_400.0, "it had no time limit and it ran for 10 s: with a --time, jobs can start"),
+    ],
+)
+async def test_a_job_that_ended_long_before_its_time_limit_has_a_hint(
+    folder: Path, time_limit_s: float, hint: str
+) -> None:
+    world = world_in(folder)
+    key = world.sbatch(10.0, gpus_per_node=8, time_limit_s=time_limit_s)
+    await world.go_on(20, 1)
+
+    assert (await reports_of(world).report(key.job_id, "", private=False)).hint.startswith(hint)
+
+
 async def test_a_job_that_has_not_run_has_no_note_about_its_speed(folder: Path) -> None:
     world = world_in(folder)
     key = world.sbatch(60.0, gpus_per_node=8, hold=True)

@@ -20,6 +20,9 @@ from policies.serving.manual.tree import CommandText, Entry, programs
 ROOT = Path(__file__).resolve().parents[5]
 DECLARED = sorted(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"])
 
+_WIDTH = 64
+"""Characters of a line in the list of commands, on a terminal of 80 columns."""
+
 
 @cache
 def pages() -> dict[str, str]:
@@ -136,3 +139,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest
         main(["--out", str(tmp_path / "share")])
     assert ended.value.code == 2
     assert f"{tmp_path}/share/man/man1: cannot be written" not in capsys.readouterr().out
+
+
+def test_no_list_of_commands_has_lines_that_are_cut() -> None:
+    cut = []
+    for program, command in programs().items():
+        for name, each in walk(command):
+            # With rich, lines wrap.
+            line = each.get_short_help_str(_WIDTH) if each.rich_markup_mode is None else ""
+            if name and line.endswith("..."):
+                cut.append(f"{program} {name}: {line}")
+    assert cut == []
