@@ -205,7 +205,7 @@ class SaveCoordinator:
         elif not save.ranks and settled:
             self._fail(save, Reason.NO_TRAINERS, f"no process of job {request.job_id} trains on this node")
         elif gone:
-            self._fail(save, Reason.RANKS_GONE, f"{_named(gone)} is gone")
+            self._fail(save, Reason.RANKS_GONE, f"{_named(gone)} {'are' if len(gone) > 1 else 'is'} gone")
         elif now_ns >= save.deadline_ns:
             late = [rank.rank for rank in save.ranks.values() if rank.answer is None]
             self._fail(save, Reason.LATE, f"{_named(late)} did not save within {request.within_s:g} s")
