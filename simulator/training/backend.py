@@ -40,7 +40,7 @@ from simulator.agents.episodes import make, play
 from simulator.agents.named import agent_of
 from simulator.agents.policy_agent import PolicyAgent
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
-from simulator.engine.settings import Settings
+from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
 from simulator.envs import OWN_SPEEDS
 from simulator.errors import SimulatorError, TraceError
@@ -86,6 +86,8 @@ class SimulatorBackend:
     data_sha256: str
     warm_up: str = RULE
     """Policy that runs the jobs before a part of a user's trace; empty: each part begins on an empty cluster."""
+    settings: Settings = field(default_factory=Settings)
+    """Of every run of a policy."""
     _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     @property
@@ -129,7 +131,7 @@ class SimulatorBackend:
         """Return the state when the first jobs of that training trace have arrived."""
         training = self._of_training().training
         simulation = Simulation(
-            training[number % len(training)], self.cluster, None, Settings(), self.models(), self.profiles
+            training[number % len(training)], self.cluster, None, self.settings, self.models(), self.profiles
         )
         simulation.advance()
         return simulation.state()
@@ -228,7 +230,7 @@ class SimulatorBackend:
         """Yield the start of each part; the rule runs each trace once."""
         for trace, parts in groupby(chosen, key=lambda each: each.trace):
             rule = load_policy(*parse_policy(self.warm_up))
-            simulation = Simulation(trace, self.cluster, rule, Settings(), self.models(), self.profiles)
+            simulation = Simulation(trace, self.cluster, rule, self.settings, self.models(), self.profiles)
             yield from warm_starts(simulation, [each.part for each in parts])
 
     def _cold(self, trace: Trace, policy: Scheduler, name: str) -> Result:
@@ -286,7 +288,7 @@ class SimulatorBackend:
         begin = time.perf_counter()
         if isinstance(policy, AgentInEnvironment):
             return Result.of(self._acted(policy, trace), name, time.perf_counter() - begin)
-        simulation = Simulation(trace, self.cluster, policy, Settings(), self.models(), self.profiles)
+        simulation = Simulation(trace, self.cluster, policy, self.settings, self.models(), self.profiles)
         drive(simulation)
         return Result.of(simulation, name, time.perf_counter() - begin)
 
@@ -340,9 +342,13 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     says = f"{data.says}; on {_says(setup, overrides, cluster)}; slowdown {', '.join(slowdown)}"
     if overrides.profiles:
         says += f" by the profiles of {overrides.profiles}"
-    parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
+    settings = Settings(estimates=Estimates.parse(setup.estimates))
+    parts = [data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles)]
+    if settings != Settings():  # the first cards have no estimates
+        says += f"; estimates {setup.estimates}"
+        parts.append(setup.estimates)
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return SimulatorBackend(data, cluster, slowdown, profiles, says, digest, overrides.warm_up)
+    return SimulatorBackend(data, cluster, slowdown, profiles, says, digest, overrides.warm_up, settings)
 
 
 def _with_agents(policies: Mapping[str, Scheduler]) -> bool:

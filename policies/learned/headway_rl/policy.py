@@ -35,7 +35,9 @@ from policies.speeds.contention_model import ContentionModel, Effect, Law
 from policies.speeds.effect_text import effect_text, typical_text
 
 SYSTEM = "headway-rl"
-LEARNED, START = "learned", "start"
+LEARNED, WIDE, START = "learned", "wide", "start"
+_SHIPPED = {LEARNED: SYSTEM, WIDE: f"{SYSTEM}-wide"}
+"""Value of the option `values` -> name of weights that come with Headway."""
 MOST_RUNNING = 96
 MOST_WAITING = 320
 MOST_TAIL = 4.0
@@ -64,8 +66,9 @@ class HeadwayRl(Guarded):
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
         jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
-        contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
-        terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
+        contention-greedy. Of the weights that come with Headway, `values=wide` chooses those of the preset `wide`. With
+        `values=start`, jobs have the values of the rule that training began with, and the search its terms; `weights` has no
+        effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
         duration. `tail` favours old jobs: values are multiplied by (1 + time since submission / mean duration)^`tail`, so that the
         longest JCTs and the makespan become shorter, and the average longer. With `guard=true` a rule decides where
         jobs stay for longer than under `fifo-skip` without contention, which this policy is made for; so it is off by default, and
@@ -74,12 +77,12 @@ class HeadwayRl(Guarded):
         self._guard = shadow_guard_of(None if is_alone else Unlimited())
         self._trained: TrainedRange = {}
         """Bound: the columns of the training's states."""
-        if choice("values", values, (LEARNED, START)) == START:
+        if choice("values", values, (LEARNED, WIDE, START)) == START:
             weights = initial_rule()
         if isinstance(weights, ValueFunction):
             self._network = weights
         else:
-            self._network, self._trained = load_with_range(weights)
+            self._network, self._trained = load_with_range(weights, _SHIPPED[values])
         self._network = self._network.with_tail(_exponent(tail))
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
@@ -186,8 +189,9 @@ def load(folder: str = "") -> ValueFunction:
     return load_with_range(folder)[0]
 
 
-def load_with_range(folder: str) -> tuple[ValueFunction, TrainedRange]:
-    """Load a network as `load` does, and the range of its training from the card. Raises WeightsError."""
-    place, name = weights.located(folder, SYSTEM, SYSTEM)
+def load_with_range(folder: str, shipped: str = SYSTEM) -> tuple[ValueFunction, TrainedRange]:
+    """Load a network as `load` does, and the range of its training from the card. An empty folder means the weights of the name
+    `shipped`. Raises WeightsError."""
+    place, name = weights.located(folder, SYSTEM, shipped)
     arrays, card = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
     return ValueFunction(arrays), card.trained_range

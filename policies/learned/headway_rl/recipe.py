@@ -9,15 +9,14 @@ The training optimizes the reported figures: mean JCT with queueing, and its tai
 several rounds of the training's folder: each runs `candidates_per_round` candidates and keeps their scores. The first generation's
 mean is validated too: training never ends with weights that are worse on validation than those it began with.
 
-Where the user gives neither traces nor a cluster, training uses three setups in equal parts: demands 1 to 32 around load 0.9, on
-one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ from those in all
-respects. Otherwise it uses what the user gives.
+Where the user gives neither traces nor a cluster, training uses the recipe's setups in equal parts. Otherwise it uses what the user
+gives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +28,7 @@ from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.initial_rule import START
 from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl
+from policies.learned.headway_rl.setups import SETUPS, USUAL, setups_of
 from policies.learned.training.run.seeding import generator, seeds
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
@@ -37,7 +37,6 @@ from policies.learned.training.systems import (
     SetupOverrides,
     SimulationBackend,
     TrainingSetup,
-    WorkloadSpec,
     find_backend,
 )
 
@@ -55,6 +54,8 @@ class Recipe:
     """Number of traces that every candidate of a generation is run on."""
     jobs: int = 128
     """Jobs in a trace."""
+    setups: str = USUAL
+    """Workloads and clusters of the training: usual or wide; without effect where the user gives traces or a cluster."""
     p90_weight: float = 0.25
     """Weight of the 90th percentile of JCT beside the mean."""
     mean_step: float = 0.6
@@ -67,6 +68,8 @@ class Recipe:
         for name in ("generations", "candidates", "elite", "candidates_per_round", "episodes", "jobs"):
             if not getattr(self, name) >= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 1 or more")
+        if self.setups not in SETUPS:
+            raise TrainingError(f"setups is {self.setups!r}; give one of {', '.join(SETUPS)}")
         if self.elite > self.candidates:
             raise TrainingError(
                 f"elite is {self.elite}; give at most {self.candidates}, as many as there are candidates"
@@ -150,45 +153,14 @@ def _log_cost(played: EpisodeResult, recipe: Recipe) -> float:
     return math.log(float(jct_s.mean())) + recipe.p90_weight * math.log(float(np.quantile(jct_s, 0.9)))
 
 
-def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
-    """Return the setup with demands 1 to 32, Poisson arrivals, both mixes, and loads around 0.9."""
-    return _setup(
-        racks,
-        [
-            {"jobs": recipe.jobs, "arrivals": "poisson", "load": load, "mix": mix, "demands": tuple(range(1, 33))}
-            for load in (0.9, 0.7, 1.1)
-            for mix in ("normal", "heavy")
-        ],
-    )
-
-
-def others(recipe: Recipe) -> TrainingSetup:
-    """Return the setup with other workloads: jobs that fill nodes exactly, that arrive at once, or whose durations differ much."""
-    powers = (1, 2, 4, 8, 16)
-    kinds: list[dict[str, object]] = [
-        {"arrivals": "batch", "demands": powers[1:4]},
-        {"arrivals": "batch", "demands": powers, "duration_spread": 1.0},
-        {"arrivals": "poisson", "load": 0.9, "demands": powers},
-        {"arrivals": "poisson", "load": 1.1, "demands": powers, "duration_spread": 1.0},
-        {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33)), "duration_spread": 1.0},
-    ]
-    return _setup(1, [{"jobs": recipe.jobs, "mix": mix, **kind} for kind in kinds for mix in ("normal", "heavy")])
-
-
-def _setup(racks: int, workloads: Sequence[Mapping[str, object]]) -> TrainingSetup:
-    nodes = [{"count": 4, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
-    return TrainingSetup(
-        workloads=tuple(WorkloadSpec("contention-rl", workload) for workload in workloads),
-        cluster={"nodes": nodes, "network": {"kind": "racks", "nic_gbs": 12.5, "uplink_gbs": 25.0}},
-        slowdown=("link-sharing",),
-        validation_seeds=range(200, 202),
-    )
+def setup(recipe: Recipe) -> TrainingSetup:
+    """Return the first setup of the recipe, which the user may replace."""
+    return setups_of(recipe.setups, recipe.jobs)[0]
 
 
 def default_backends(recipe: Recipe) -> list[SimulationBackend]:
-    """Return the backends of a training for which the user gives neither traces nor a cluster: two racks, one rack, and the other
-    workloads."""
-    return [find_backend(each, SetupOverrides()) for each in (setup(recipe), setup(recipe, racks=1), others(recipe))]
+    """Return the backends of a training for which the user gives neither traces nor a cluster."""
+    return [find_backend(each, SetupOverrides()) for each in setups_of(recipe.setups, recipe.jobs)]
 
 
 def _backends(backend: SimulationBackend, recipe: Recipe) -> list[SimulationBackend]:

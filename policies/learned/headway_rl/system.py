@@ -5,6 +5,7 @@ from __future__ import annotations
 from policies.learned.headway_rl.features import ENCODER
 from policies.learned.headway_rl.policy import SYSTEM as NAME
 from policies.learned.headway_rl.recipe import Recipe, default_backends, setup, train
+from policies.learned.headway_rl.setups import WIDE
 from policies.learned.training.systems import CardDetails, SimulationBackend, TrainableSystem
 from policies.learned.weights.trained_range import merged
 
@@ -26,4 +27,5 @@ SYSTEM = TrainableSystem(
     train=train,
     policies=(NAME,),
     rounds="generations",
+    presets={WIDE: Recipe(setups=WIDE, candidates=12, generations=12, episodes=16)},
 )

@@ -84,6 +84,8 @@ class TrainingSetup:
     """NxG, or the table of a TOML file (`simulator/cluster/cluster.py` lists its keys)."""
     slowdown: tuple[str, ...] = ("locality",)
     """Names of slowdown models, as in `--slowdown`."""
+    estimates: str = "true"
+    """Durations that policies see in every run, as in `--estimates`: true, limit, noisy:SIGMA or history."""
     papers: tuple[str, ...] = ()
     """Papers whose model profiles are used; empty: those of all papers."""
     window: int = 256

@@ -285,5 +285,5 @@ def test_the_rule_before_training_takes_no_weights() -> None:
     state = state_of([Node()], jobs)
     begins = HeadwayRl(network(**SOON), values="start").decide(state)
     assert begins == beginner().decide(state)
-    with pytest.raises(ValueError, match="values is 'first'; give learned or start"):
+    with pytest.raises(ValueError, match="values is 'first'; give learned or wide or start"):
         HeadwayRl(values="first")

@@ -17,6 +17,7 @@ from policies.learned.headway_rl.features import ENCODER, NAMES
 from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl, load
 from policies.learned.headway_rl.recipe import Recipe, search_of, setup, train
+from policies.learned.headway_rl.setups import setups_of
 from policies.learned.headway_rl.system import SYSTEM
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import FIGURE, EpisodeResult, SetupOverrides, find_backend
@@ -144,6 +145,7 @@ def test_the_elite_moves_mean_and_spread() -> None:
         {"p90_weight": -1.0},
         {"candidates_per_round": 0},
         {"spread_step": -1},
+        {"setups": "narrow"},
     ],
 )
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
@@ -159,6 +161,29 @@ def test_the_training_uses_three_setups_unless_the_user_gives_one() -> None:
     assert [each.data_sha256 for each in recipes._backends(two, Recipe(jobs=40))] == digests
     given = find_backend(setup(Recipe(jobs=40)), SetupOverrides(cluster="6x8"))
     assert recipes._backends(given, Recipe(jobs=40)) == [given]
+
+
+def test_the_wide_preset_adds_setups_that_are_unlike_the_usual_ones() -> None:
+    recipe = dataclasses.replace(SYSTEM.presets["wide"], jobs=60)
+    usual, backends = recipes.default_backends(Recipe(jobs=60)), recipes.default_backends(recipe)
+    assert [each.data_sha256 for each in backends[:3]] == [each.data_sha256 for each in usual]
+    assert len({each.data_sha256 for each in backends}) == 8
+    assert sorted({len(each.gpus) for each in backends}) == [3, 4, 6, 8, 100]
+    ranges = [each.trained_range() for each in backends]
+    assert min(each["load"][0] for each in ranges) < 0.6 and max(each["load"][1] for each in ranges) > 1.4
+    durations = np.array([each["duration_s"] for each in ranges])
+    assert durations[:, 1].max() > 3 * durations[:3, 1].max()
+
+
+def test_durations_are_known_as_the_setup_says() -> None:
+    """With `history`, no duration is known before a job of the same kind has ended."""
+    seen = {}
+    for estimates in ("true", "history"):
+        one = dataclasses.replace(setups_of("usual", 40)[1], estimates=estimates)
+        backend = find_backend(one, SetupOverrides(cluster="4x8"))
+        seen[estimates] = np.isfinite(backend.example().jobs.duration_estimate_s).any(), backend.data_sha256
+    assert seen["true"][0] and not seen["history"][0]
+    assert seen["true"][1] != seen["history"][1]
 
 
 @pytest.mark.timeout(300)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from policies.learned.headway_rl.features import ENCODER, NAMES
 from policies.learned.headway_rl.network import TERMS, empty
 from policies.learned.headway_rl.policy import SYSTEM, HeadwayRl, load
 from policies.learned.headway_rl.recipe import Recipe
+from policies.learned.training.systems import find_system
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from tests.unit.policies.states.cluster import Job, Node
@@ -31,6 +32,16 @@ def test_the_shipped_weights_are_small_and_those_of_the_recipe() -> None:
     assert card.parameters == len(NAMES) + len(TERMS)
     assert sum(array.nbytes for array in arrays.values()) < 5 << 20
     assert 0 < card.results["avg_jct_s"] == card.results["validation"]
+
+
+def test_the_weights_of_the_wide_preset_are_those_of_its_recipe_and_are_chosen_by_an_option() -> None:
+    _, card = weights.load(weights.pretrained(), f"{SYSTEM}-wide", system=SYSTEM, encoder=ENCODER, network=empty())
+    assert card.recipe == asdict(find_system(SYSTEM).presets["wide"])
+    usual, wide = HeadwayRl(), HeadwayRl(values="wide")
+    assert not np.array_equal(usual._network.values(np.eye(len(NAMES))), wide._network.values(np.eye(len(NAMES))))
+    assert wide._trained["nodes"][1] == 100.0
+    with pytest.raises(PolicyLoadError, match="learned or wide"):
+        load_policy(SYSTEM, {"values": "narrow"})
 
 
 def test_serving_is_deterministic() -> None:
