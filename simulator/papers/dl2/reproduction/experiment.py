@@ -133,7 +133,7 @@ _TRAININGS = (
     (DRF_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
     (SRTF_TAUGHT, "against its teacher SRTF (figure 18)", (SRTF,), -0.413, -0.413),
     (SRTF_TAUGHT, "against the supervised phase alone (figure 18)", (SRTF_ALONE,), None, 0.0),
-    (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (FIFO_TAUGHT,), 0.0, _SAME),
+    (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (DRF_TAUGHT,), 0.0, _SAME),
     (EIGHT_TYPES, "against training before the new types (figure 17)", (FOUR_TYPES, SIX_TYPES), None, 0.0),
     (
         NEURONS[128],
@@ -270,7 +270,7 @@ def pictures(results: ExperimentResults) -> list[Picture]:
     labels = ("share of GPU time in use", "average JCT, h")
     return [
         progress("As figure 10", (DRF_ALONE, REINFORCED, PAPER, FIFO_TAUGHT, PPO)),
-        progress("As figure 17", (FIFO_TAUGHT, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
+        progress("As figure 17", (DRF_TAUGHT, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
         progress("Figure 19e, by steps of each cluster", tuple(CLUSTERS.values()), tuple(CLUSTERS)),
     ] + [
         scatter(f"As figure 9: {setting.name}", setting.name, "utilization", "avg_jct_s", labels, _HOUR_S)

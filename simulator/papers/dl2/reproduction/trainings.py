@@ -86,11 +86,11 @@ TRAININGS = {
     JOB_REWARD: _by_drf("each action has the reward of its own job (6.5.2)", "reward=job"),
     SQUARE: _by_drf("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
     ABSOLUTE: _by_drf("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
-    FOUR_TYPES: _by_fifo("jobs of the first four models only (figure 17)", "models=4"),
-    SIX_TYPES: _by_fifo(
+    FOUR_TYPES: _by_drf("jobs of the first four models only (figure 17)", "models=4"),
+    SIX_TYPES: _by_drf(
         "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
     ),
-    EIGHT_TYPES: _by_fifo("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
+    EIGHT_TYPES: _by_drf("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
     **{name: _by_drf(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
     **{
         name: _by_fifo(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
