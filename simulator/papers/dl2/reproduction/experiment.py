@@ -143,11 +143,18 @@ _TRAININGS = (
         0.0,
     ),
     (LAYERS[2], "against other numbers of layers (figure 19c)", (NEURONS[128], LAYERS[3]), None, 0.0),
+    (
+        DRF_TAUGHT,
+        "against networks of other sizes (figures 19b and 19c)",
+        (*NEURONS.values(), *LAYERS.values()),
+        None,
+        0.0,
+    ),
     *((CLUSTERS[number], "against one cluster (figure 19e)", (CLUSTERS[1],), 0.0, _SAME) for number in (2, 4)),
     (CLUSTERS[1], "against the supervised phase alone", (DRF_ALONE,), None, 0.0),
 )
-"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-drf` or
-`teacher-fifo`; those of several clusters with that of one."""
+"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-drf`;
+those of several clusters with that of one."""
 
 
 def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
