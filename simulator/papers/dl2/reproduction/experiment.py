@@ -133,7 +133,7 @@ _TRAININGS = (
     (DRF_TAUGHT, "against a smaller J (figure 19a)", tuple(JOBS.values()), None, 0.0),
     (SRTF_TAUGHT, "against its teacher SRTF (figure 18)", (SRTF,), -0.413, -0.413),
     (SRTF_TAUGHT, "against the supervised phase alone (figure 18)", (SRTF_ALONE,), None, 0.0),
-    (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (FIFO_TAUGHT,), 0.0, _SAME),
+    (EIGHT_TYPES, "against training with all types from the beginning (figure 17)", (DRF_TAUGHT,), 0.0, _SAME),
     (EIGHT_TYPES, "against training before the new types (figure 17)", (FOUR_TYPES, SIX_TYPES), None, 0.0),
     (
         NEURONS[128],
@@ -143,11 +143,18 @@ _TRAININGS = (
         0.0,
     ),
     (LAYERS[2], "against other numbers of layers (figure 19c)", (NEURONS[128], LAYERS[3]), None, 0.0),
+    (
+        DRF_TAUGHT,
+        "against networks of other sizes (figures 19b and 19c)",
+        (*NEURONS.values(), *LAYERS.values()),
+        None,
+        0.0,
+    ),
     *((CLUSTERS[number], "against one cluster (figure 19e)", (CLUSTERS[1],), 0.0, _SAME) for number in (2, 4)),
     (CLUSTERS[1], "against the supervised phase alone", (DRF_ALONE,), None, 0.0),
 )
-"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-drf` or
-`teacher-fifo`; those of several clusters with that of one."""
+"""The training, and as in `_MAIN`. Trainings of one field each are compared with that from which they differ, `teacher-drf`;
+those of several clusters with that of one."""
 
 
 def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
@@ -270,7 +277,7 @@ def pictures(results: ExperimentResults) -> list[Picture]:
     labels = ("share of GPU time in use", "average JCT, h")
     return [
         progress("As figure 10", (DRF_ALONE, REINFORCED, PAPER, FIFO_TAUGHT, PPO)),
-        progress("As figure 17", (FIFO_TAUGHT, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
+        progress("As figure 17", (DRF_TAUGHT, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
         progress("Figure 19e, by steps of each cluster", tuple(CLUSTERS.values()), tuple(CLUSTERS)),
     ] + [
         scatter(f"As figure 9: {setting.name}", setting.name, "utilization", "avg_jct_s", labels, _HOUR_S)

@@ -49,18 +49,13 @@ CLUSTERS = {number: f"clusters-{number}" for number in (1, 2, 4)}
 """Trainings in so many clusters. A round has as many slots of each cluster, so K clusters make K times the gradient steps."""
 _ENVS_OF_CLUSTER = 4
 _SHORT = "rounds=8"
-"""Rounds of reinforcement learning of all trainings but `dl2`."""
+"""Rounds of reinforcement learning of trainings that are short; `dl2` has 60."""
 _FIFO, _SRTF = ("teacher=fifo", _SHORT), ("teacher=srtf", _SHORT)
 
 
 def _by_drf(says: str, *settings: str) -> Training:
     """Return a training that differs from `teacher-drf` in these settings."""
     return Training((_SHORT, *settings), f"{says}; taught by DRF")
-
-
-def _by_fifo(says: str, *settings: str) -> Training:
-    """Return a training that differs from `teacher-fifo` in these settings."""
-    return Training((*_FIFO, *settings), f"{says}; taught by FIFO")
 
 
 TRAININGS = {
@@ -76,7 +71,9 @@ TRAININGS = {
     FIFO_ALONE: Training(("teacher=fifo", "rounds=0"), "its supervised phase alone (figure 18)"),
     SRTF_TAUGHT: Training(_SRTF, "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "its supervised phase alone (figure 18)"),
-    OFFLINE: _by_fifo("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
+    OFFLINE: Training(
+        (*_FIFO, "speeds=analytical"), "OfflineRL: trained at the speeds of Optimus' fit (6.2); taught by FIFO"
+    ),
     OFFLINE_DRF: _by_drf("OfflineRL: trained at the speeds of Optimus' fit (6.2)", "speeds=analytical"),
     OFFLINE_PPO: Training(("speeds=analytical",), "OfflineRL with PPO, at the speeds of Optimus' fit", PPO),
     UNEXPLORED: _by_drf("no job-aware exploration (table 2)", "epsilon=0"),
@@ -86,18 +83,18 @@ TRAININGS = {
     JOB_REWARD: _by_drf("each action has the reward of its own job (6.5.2)", "reward=job"),
     SQUARE: _by_drf("the supervised phase by the mean square (6.5.2)", "loss=mean-square"),
     ABSOLUTE: _by_drf("the supervised phase by the absolute difference (6.5.2)", "loss=absolute"),
-    FOUR_TYPES: _by_fifo("jobs of the first four models only (figure 17)", "models=4"),
-    SIX_TYPES: _by_fifo(
+    FOUR_TYPES: _by_drf("jobs of the first four models only (figure 17)", "models=4"),
+    SIX_TYPES: _by_drf(
         "it continues with jobs of two more models (figure 17)", "models=6", f"start=trained/{FOUR_TYPES}"
     ),
-    EIGHT_TYPES: _by_fifo("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
+    EIGHT_TYPES: _by_drf("it continues with jobs of all models (figure 17)", f"start=trained/{SIX_TYPES}"),
     **{name: _by_drf(f"J = {number} (figure 19a)", f"concurrent={number}") for number, name in JOBS.items()},
     **{
-        name: _by_fifo(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
+        name: _by_drf(f"one hidden layer of {number} neurons (figure 19b)", "layers=1", f"neurons={number}")
         for number, name in NEURONS.items()
     },
     **{
-        name: _by_fifo(f"{number} hidden layers of 128 neurons (figure 19c)", f"layers={number}", "neurons=128")
+        name: _by_drf(f"{number} hidden layers of 128 neurons (figure 19c)", f"layers={number}", "neurons=128")
         for number, name in LAYERS.items()
     },
     **{

@@ -1,24 +1,27 @@
-"""The tables of docs/policies/sched2.md about mixes show the stored runs, and the findings of the claims."""
+"""The tables of docs/policies/sched2.md about mixes and intervals show the stored runs, and the findings of the claims."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
 
-from policies.learned.evaluation.statistics import Mean
+from policies.learned.evaluation.statistics import Mean, change
 from simulator.papers.sched2.reproduction import experiment as sched2
 from simulator.papers.sched2.reproduction import stored
 from simulator.papers.sched2.reproduction.contenders import (
     AGENTS,
     FEATURES,
     FIRST_TEN,
+    OTHERS,
     OURS,
     PAPERS,
     READINGS,
+    WHOLE_QUEUE,
+    WIDEST,
     baselines,
     controls,
 )
-from simulator.papers.sched2.reproduction.settings import CALIBRATED_GAP_S, MIXES, name_of
+from simulator.papers.sched2.reproduction.settings import CALIBRATED_GAP_S, GAPS_S, MIXES, name_of
 from simulator.reproducing.experiment import ClaimFinding, ExperimentResults, perform
 
 _DOCS = Path(__file__).parents[6] / "docs" / "policies" / "sched2.md"
@@ -77,6 +80,13 @@ def to_control(setting: str, reading: str) -> str:
     return percent(findings()[name].ours)
 
 
+def to_best_fit(setting: str) -> str:
+    """Return the change of JCT of the rule with the whole queue to the best control that places by best fit, and that one."""
+    name = best(setting, OTHERS)[0]
+    found = change(results().values(setting, WIDEST, _JCT), results().values(setting, name, _JCT))
+    return f"{percent(found)}, `{name}`"
+
+
 def test_mixes() -> None:
     shares = sorted((_PAPERS_OWN, *MIXES))
     shown = rows("| one-GPU jobs |")
@@ -90,3 +100,29 @@ def test_mixes() -> None:
             *(" / ".join(times(setting, ours, metric) for metric in metrics) for ours in _LEARNED),
             *(to_control(setting, reading) for reading in READINGS),
         ]
+
+
+def test_intervals() -> None:
+    shown = rows("| gap, load | best of the six, JCT |")
+    assert [row[0].partition(" s, ")[0] for row in shown] == [f"{gap:g}" for gap in GAPS_S]
+    for gap, (_, *cells) in zip(GAPS_S, shown, strict=True):
+        setting = name_of(gap)
+        assert cells == [
+            f"{best(setting, baselines(FIRST_TEN))[1]:,.0f} s",
+            *(" / ".join(times(setting, ours, metric) for metric in (_EFFECTIVENESS, _JCT)) for ours in _LEARNED),
+            *(to_control(setting, reading) for reading in READINGS),
+            to_best_fit(setting),
+        ]
+
+
+def test_average_jct_by_interval() -> None:
+    shown = rows("| gap, load | first ten: best of the six |")
+    assert [row[0].partition(" s, ")[0] for row in shown] == [f"{gap:g}" for gap in GAPS_S]
+    for gap, (_, *cells) in zip(GAPS_S, shown, strict=True):
+        expected = []
+        for reading in (FIRST_TEN, WHOLE_QUEUE):
+            setting = name_of(gap)
+            six, control = best(setting, baselines(reading))[1], best(setting, controls(reading))[1]
+            ours = best(setting, (AGENTS[reading],))[1]
+            expected += [f"{six:,.0f}", f"{control:,.0f} ({six / control:.2f})", f"{ours:,.0f} ({six / ours:.2f})"]
+        assert cells == expected
