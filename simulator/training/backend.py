@@ -87,7 +87,7 @@ class SimulatorBackend:
     warm_up: str = RULE
     """Policy that runs the jobs before a part of a user's trace; empty: each part begins on an empty cluster."""
     settings: Settings = field(default_factory=Settings)
-    """Of every run of a policy."""
+    """The same for every run of a policy."""
     _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     @property
