@@ -16,24 +16,22 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from controller.base.apart import LEFT_OUT, apart, culprits, each_or
+from controller.base.apart import apart, each_or
 from controller.base.errors import HeadwayError
-from controller.observe.array_throttle import beyond_throttle, rooms
+from controller.observe.classification import Classification
 from controller.observe.columns import STATIC, Rows, build_state
-from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import EligibleNodes
 from controller.observe.gpu_layouts import with_gpu_layouts
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
 from controller.observe.not_understood import bare, not_understood, plain
-from controller.observe.role import WAITING, Obstacle, Role, Standing, in_scope, standing
+from controller.observe.role import Role, Standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.model.cluster import SlurmNode, SlurmSnapshot
 from controller.slurm.model.job import JobKey, NodeShare, Phase, SlurmJob
-from controller.slurm.model.marks import HOLD_MARK, USER_HOLD_MARK
 from controller.state.ledger import Ledger, Served
 from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
@@ -61,7 +59,7 @@ StepsDone = Callable[[SlurmJob], int | None]
 """Returns the optimizer steps that a job has done, all runs together; None: not known."""
 
 # Read from ten thousand rows in every cycle, without a step in Python for each.
-_key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
+_job, _order, _static, _waits = map(attrgetter, ("job", "order", "static", "waits"))
 _id = attrgetter("key.job_id")
 
 
@@ -154,7 +152,7 @@ class Observer:
         managed = sorted((node for node in snapshot.nodes if node.partitions & partitions), key=_sleeps)
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._drop_changed_rows(ledger, snapshot.time_s)
-        classified = _Classification(snapshot, ledger, partitions, nodes, self._knowledge.requeue_delay_s)
+        classified = Classification(snapshot, ledger, partitions, nodes, self._knowledge.requeue_delay_s)
         seen = self._rows_of(snapshot, ledger, nodes, partitions)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
@@ -214,7 +212,7 @@ class Observer:
             # Not even a value of Slurm's own can be used.
             return replace(job_row(bare(job), Ledger(), nodes, partitions, {}), unsupported=why, waits=False)
 
-    def _classify(self, classified: _Classification, row: JobRow) -> None:
+    def _classify(self, classified: Classification, row: JobRow) -> None:
         """Classify a job. One that leads to an error of ours is left to Slurm, or runs on: it must not stop all others."""
         try:
             classified.classify(row.job, row)
@@ -265,7 +263,7 @@ class Observer:
         snapshot: SlurmSnapshot,
         managed: list[SlurmNode],
         nodes: Nodes,
-        classified: _Classification,
+        classified: Classification,
         ledger: Ledger,
         measured: ContentionByRun,
         preemptible: frozenset[RunKey],
@@ -412,145 +410,6 @@ def _sleeps(node: SlurmNode) -> bool:
 
 def _never(_row: JobRow) -> bool:
     return False
-
-
-class _Classification:
-    """Classification of all jobs of one snapshot. Bound: the jobs of that snapshot; lives for one cycle."""
-
-    def __init__(
-        self,
-        snapshot: SlurmSnapshot,
-        ledger: Ledger,
-        partitions: frozenset[str],
-        nodes: Nodes,
-        requeue_delay_s: float,
-    ) -> None:
-        self._snapshot = snapshot
-        self._requeue_delay_s = requeue_delay_s
-        self._ledger = ledger
-        self._partitions = partitions
-        self._nodes = nodes
-        self._dependencies: Dependencies | None = None
-        self.standings: dict[JobKey, Standing] = {}
-        self.jobs: dict[JobKey, SlurmJob] = {}
-        self.to_adopt: list[JobKey] = []
-        self.to_yield: dict[JobKey, str] = {}
-        self.only_slurm: dict[JobKey, str] = {}
-        self.visible: list[JobRow] = []
-        """Rows that policies see."""
-        self.occupied: dict[int, Occupied] = {}
-        """Placements of the visible rows that have one, by identity of the row."""
-        self.foreign: list[NodeShare] = []
-        self.twice_marked: list[JobKey] = []
-
-    def classify_waiting(self, rows: list[JobRow]) -> None:
-        """Classify rows that wait, while no job is refused, faster than `classify` does: nearly all of a long queue."""
-        self.visible += rows
-        jobs = dict(zip(map(_key, rows), map(_job, rows), strict=True))
-        self.jobs.update(jobs)
-        self.standings.update(dict.fromkeys(jobs, WAITING))
-
-    def classify(self, job: SlurmJob, row: JobRow) -> None:
-        """Classify one job."""
-        found = row.standing
-        if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
-            found = standing(job, self._partitions, self._ledger, self._snapshot.time_s, self._requeue_delay_s)
-        role = found.role
-        if role is Role.WAITING:
-            if job.dependency or row.unsupported or row.problem:
-                found = self._doubtful(job, row)
-            if found.role is Role.WAITING:
-                self.visible.append(row)
-        elif role is Role.RUNNING or role is Role.STARTING:
-            if row.unsupported and job.phase is Phase.RUNNING:
-                self.only_slurm[job.key] = row.unsupported
-            occupied = row.occupied if role is Role.RUNNING and row.occupied else self._pinned(job)
-            if occupied:
-                self.visible.append(row)
-                self.occupied[id(row)] = occupied
-        elif role is Role.FOREIGN:
-            if job.phase.occupies_nodes:
-                self.foreign.extend(job.allocated)
-            return
-        elif role is Role.ADOPT:
-            self.to_adopt.append(job.key)
-        elif role is Role.STRAY:
-            found = self._yielded(job, found.why)
-        elif role is Role.INELIGIBLE and len(job.marks) > 1:
-            self.twice_marked.append(job.key)
-        self.jobs[job.key] = job
-        self.standings[job.key] = found
-
-    def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
-        """Return the standing of a held job of ours that may be impossible to place."""
-        if job.dependency:
-            if self._dependencies is None:
-                self._dependencies = Dependencies(self._snapshot.jobs, self._snapshot.time_s)
-            met = self._dependencies.of(job)
-            if met is Met.NOT_YET:
-                return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})", Obstacle.DEPENDENCY)
-            if met is Met.NEVER:
-                mend = "change it with `scontrol update`, or cancel the job"
-                return self._yielded(job, f"has a dependency that can no longer be met ({job.dependency}); {mend}")
-        # Slurm checks a request at the submission, but does not check that of a held job: a job that can never start is left to
-        # Slurm.
-        why = row.unsupported or row.problem
-        return self._yielded(job, why) if why else Standing(Role.WAITING)
-
-    def leave_to_slurm(self, row: JobRow, why: str) -> None:
-        """Give a job to Slurm that only Headway holds; of one that has nodes, count what it occupies."""
-        job = row.job
-        if job.phase.occupies_nodes:
-            with apart("nodes of jobs", job.key.job_id):
-                self.foreign.extend(job.allocated)
-        elif job.phase is Phase.PENDING and self._may_be_ours(job):
-            self.jobs[job.key] = job
-            ours = job.held and HOLD_MARK in job.marks and USER_HOLD_MARK not in job.marks
-            self.standings[job.key] = self._yielded(job, why) if ours else Standing(Role.YIELDED, why)
-
-    def leave_out_culprits(
-        self, columns: Callable[[Sequence[JobRow], Sequence[NodeShare]], object], error: Exception
-    ) -> bool:
-        """Leave the jobs to Slurm, and drop the shares of nodes, that lead to the error. Returns whether there were some."""
-        jobs = culprits("columns of jobs", self.visible, lambda rows: columns(rows, ()), _id)
-        for row in jobs:
-            self.leave_to_slurm(row, not_understood(error))
-        left_out = {row.key for row in jobs}
-        self.visible = [row for row in self.visible if row.key not in left_out]
-        shares = culprits("nodes of jobs", self.foreign, lambda some: columns((), some), lambda share: share.node)
-        self.foreign = [share for share in self.foreign if not any(share is one for one in shares)]
-        return bool(jobs or shares)
-
-    def _may_be_ours(self, job: SlurmJob) -> bool:
-        try:
-            return in_scope(job, self._partitions)
-        except Exception as error:  # noqa: BLE001 - one job must not stop all others
-            LEFT_OUT.note("scope of jobs", job.key.job_id, error)
-            return HOLD_MARK in job.marks
-
-    def keep_to_throttles(self) -> dict[int, int]:
-        """Hide waiting tasks of arrays beyond their throttles. Returns how many further tasks each such array may start."""
-        room_of = rooms(self._snapshot.jobs, self.standings)
-        if room_of:
-            waiting = [row for row in self.visible if self.standings[row.key].role is Role.WAITING]
-            beyond = beyond_throttle(waiting, room_of)
-            self.standings.update(beyond)
-            self.visible = [row for row in self.visible if row.key not in beyond]
-        return room_of
-
-    def _yielded(self, job: SlurmJob, why: str) -> Standing:
-        self.to_yield[job.key] = why
-        return Standing(Role.INELIGIBLE, why)
-
-    def _pinned(self, job: SlurmJob) -> Occupied:
-        """Return the nodes on which a starting job was pinned."""
-        pin = self._ledger.pins.get(job.key)
-        if pin is None:
-            return ()
-        index = self._nodes.index
-        masks = pin.gpu_masks or (0,) * len(pin.nodes)
-        entries = zip(pin.nodes, pin.gpus, masks, strict=True)
-        return tuple(sorted((index[node], gpus, mask) for node, gpus, mask in entries if node in index))
 
 
 def _contention(job: SlurmJob, measured: ContentionByRun) -> Contention | None:

@@ -18,7 +18,7 @@ from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.decision.purposes import Purposes
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.room.preemptions import SlurmPreemption
-from controller.observe import observer
+from controller.observe import classification, observer
 from controller.observe.columns import build_state
 from controller.observe.role import Role
 from controller.preempt.manager import PreemptionManager
@@ -203,7 +203,7 @@ async def test_throttles_that_cannot_be_read_keep_no_job_from_starting(
     def fails(*_: object) -> dict[int, int]:
         raise ArithmeticError("a number that is none")
 
-    monkeypatch.setattr(observer, "rooms", fails)
+    monkeypatch.setattr(classification, "rooms", fails)
     key = world.sbatch(gpus_per_node=1)
     await world.go_on(3)
     assert world.phase(key) is Phase.RUNNING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from controller.observe import job_row
+from controller.observe import classification, job_row
 from controller.observe import observer as observer_module
 from controller.observe.dependency import Dependencies
 from controller.observe.observer import Observation, Observer
@@ -64,7 +64,7 @@ def no_dependencies(monkeypatch: pytest.MonkeyPatch) -> Observer:
         raise ArithmeticError("a number that is none")
 
     monkeypatch.setattr(Dependencies, "of", broken)
-    monkeypatch.setattr(observer_module, "standing", broken)
+    monkeypatch.setattr(classification, "standing", broken)
     return Observer()
 
 
