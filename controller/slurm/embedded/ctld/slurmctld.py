@@ -56,6 +56,7 @@ class Slurmctld(Records):
         gpus = {name: node.gpus for name, node in self.nodes.items() if node.gpus}
         self._progress = JobProgress(gpus, slowdown_models(description), self.now_s)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._catches_up = False
         self._pass_planned = False
         self._backfill_planned = False
         self._changed = asyncio.Event()
@@ -64,16 +65,25 @@ class Slurmctld(Records):
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Carry out all events that are due, each at its own time; at the same time, jobs whose work is done come first."""
-        until_s = self._clock.now()
-        while (due_s := self._due_s()) <= until_s:
-            self.now_s = max(self.now_s, due_s)
-            if self._progress.next_done_s() <= due_s:
-                for job_id in self._progress.take_done():
-                    self._work_done(self.jobs[job_id])
-            else:
-                heapq.heappop(self._events)[2]()
-        self.now_s = max(self.now_s, until_s)
+        """Carry out all events that are due, each at its own time; at the same time, jobs whose work is done come first.
+
+        No effect within an event, as where `accounting` asks for a job: each event is carried out whole before the next one.
+        """
+        if self._catches_up:
+            return
+        self._catches_up = True
+        try:
+            until_s = self._clock.now()
+            while (due_s := self._due_s()) <= until_s:
+                self.now_s = max(self.now_s, due_s)
+                if self._progress.next_done_s() <= due_s:
+                    for job_id in self._progress.take_done():
+                        self._work_done(self.jobs[job_id])
+                else:
+                    heapq.heappop(self._events)[2]()
+            self.now_s = max(self.now_s, until_s)
+        finally:
+            self._catches_up = False
 
     def _due_s(self) -> float:
         """Return the time of the next event."""

@@ -54,6 +54,20 @@ async def test_history_does_not_depend_on_the_number_of_readings() -> None:
     assert [often.job(one).starts for one, _ in keys] == [seldom.job(other).starts for _, other in keys]
 
 
+async def test_whoever_follows_the_accounting_may_ask_for_jobs_without_any_effect() -> None:
+    """Each event is carried out whole: a question within it does not begin the next ones."""
+    asked: list[Phase] = []
+    plain = Lab()
+    curious = Lab(accounting=lambda _what, job: asked.append(curious.slurm.job(job.job_id).phase))
+    keys = [tuple(lab.sbatch(gpus=8, nodes=2, duration_s=50) for lab in (plain, curious)) for _ in range(5)]
+    # when minutes pass before anybody looks, then all events of that time come at once
+    for lab in (plain, curious):
+        await lab.pass_time(300)
+    assert [plain.job(one).starts for one, _ in keys] == [curious.job(other).starts for _, other in keys]
+    assert all(plain.job(one).phase is Phase.ENDED for one, _ in keys)
+    assert len(asked) == 10
+
+
 async def test_a_job_ends_at_its_time_limit() -> None:
     lab = Lab()
     key = lab.sbatch(duration_s=1000, time_limit_s=60)
