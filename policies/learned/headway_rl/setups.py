@@ -3,8 +3,8 @@
 `usual`: demands 1 to 32 around load 0.9, on two racks whose uplinks are oversubscribed 2:1 and on one rack; and, on one rack,
 workloads that differ from those in all respects.
 
-`wide`: these, and five that are wider in every respect that a real cluster may differ in: durations with heavy tails, loads from
-0.5 to 1.5, 3x8 to 100x8, and durations that are known badly or only from earlier jobs of the same kind.
+`wide`: these, and five with what those lack: durations with heavy tails, loads from 0.5 to 1.5, 3x8 to 100x8, and durations that
+are noisy or known only from earlier jobs of the same kind.
 """
 
 from __future__ import annotations
